@@ -281,6 +281,60 @@ def test_a_search_ends_early_if_each_candidate_violates_budgets(
     assert moves[0] < moves[1] / 2
 
 
+@pytest.mark.parametrize("are_gangs", [True, False])
+def test_a_search_in_vain_ends_early_and_goes_on_with_other_nodes(
+    monkeypatch: pytest.MonkeyPatch, are_gangs: bool
+) -> None:
+    """All nodes were evaluated by themselves: 2 s for 5,000, and 6 s with gangs, in which no event was applied."""
+    names = [f"n{number:02}" for number in range(40)]
+    objects = [
+        *[node(name, labels={"at": name}) for name in names],
+        *[
+            placed(pod(f"s{name}", cpu="1", priority=200, labels={"group": "others"}), name)
+            for name in names
+            if name != "n25"
+        ],
+        *[running(f"m{name}", name, least=1, group=name) for name in names if are_gangs],
+        *[placed(pod(f"m{name}", cpu="3", priority=1), name) for name in names if not are_gangs],
+    ]
+    monkeypatch.setattr(candidate_search, "_NODES_PER_ATTEMPT", 7)
+    changes, rigs = [], []
+    for cost_max in (1_000_000, 150):
+        monkeypatch.setattr(candidate_search, "_COST_MAX", cost_max)
+        rigs.append(Rig(POLICY + "filter inter_pod_affinity\n", *objects))
+        rigs[-1].observe(high(spec=away_from("others")))
+        changes.append(
+            sum(settle_counting_changes(rigs[-1])) - 2 * len(names)
+        )  # all nodes together, at first
+
+    everywhere, rig = rigs
+    assert victims(everywhere) == {"mn25": "high"}
+    assert changes[1] < changes[0] / 2
+    assert not victims(rig)
+    assert candidate_search.NOT_SEARCHED in rig.of(c.ReportPending)[-1].message
+    for _ in range(6):
+        rig.pass_time(10)
+        rig.settle()
+    assert victims(rig) == {"mn25": "high"}
+
+
+def test_an_expensive_search_ends_with_the_candidate_that_it_has_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a large gang would never be evicted."""
+    monkeypatch.setattr(candidate_search, "_COST_MAX", 1)
+    rig = Rig(
+        POLICY + "filter inter_pod_affinity\n",
+        *[node(name, labels={"at": name}) for name in "ab"],
+        *[running(f"m{name}", name, least=2) for name in "ab"],
+    )
+
+    rig.observe(high(spec=away_from("others")))
+    rig.settle()
+
+    assert set(victims(rig)) == {"ma", "mb"}
+
+
 def test_members_are_asked_about_in_pieces_after_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,500 members with the evaluation of all nodes: 20 to 30 ms in one piece."""
     asked, pieces = 0, []

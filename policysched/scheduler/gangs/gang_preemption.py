@@ -400,6 +400,7 @@ class _GangSearch:
             node_count,
             RunningGangs(self.core, self._is_leaving),
             allowed.order,
+            self.gang.attempts,
         )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
         cached = self.candidate_cache.get(equivalence_key)

@@ -8,7 +8,7 @@ add them back. So nodes take turns: all are tried whose victims include the same
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 from policysched.evaluate import DryRun, Overlay
@@ -29,6 +29,7 @@ from policysched.scheduler.steps import Steps
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NOT_SEARCHED = "node(s) were not searched for victims in this attempt"
 CANDIDATES_MIN = 100
 CANDIDATES_PERCENT = 10
 
@@ -38,10 +39,15 @@ no budget: about 0.1 s. Beyond, each node has members of other gangs."""
 
 _COST_MAX = 30_000
 """Of moves and of evaluating nodes by themselves, before one candidate suffices even if it violates budgets, as all may: less
-than that of kube-scheduler's number of nodes with thirty pods each."""
+than that of kube-scheduler's number of nodes with thirty pods each. Without a candidate the search ends too, and the next
+attempt begins with other nodes."""
 
 _SINGLE_NODE_COST = 10
 """Of evaluating a node by itself: rules that depend on other nodes run each time."""
+
+_NODES_PER_ATTEMPT = 499
+"""By how many nodes the next attempt begins later: fewer than a search evaluates of nodes with thirty pods. A
+prime number, so that attempts do not leave out the same nodes if it evaluates fewer."""
 
 
 Gangs = frozenset[RunningGang]
@@ -100,13 +106,14 @@ def find_candidates(
     reasons: Counter[str] = Counter()
     nodes = [node for node in dry_run.potential_nodes if only_nodes is None or node in only_nodes]
 
-    def evictable_pods(batch: Iterable[NodeName]) -> Steps[dict[NodeName, list[Pod]]]:
-        pods_by_node = {}
+    evictable_by_node: dict[NodeName, list[Pod]] = {}
+
+    def evictable_pods(batch: Sequence[NodeName]) -> Steps[dict[NodeName, list[Pod]]]:
         for node in batch:
-            if pods := (yield from cluster.evictable_pods(node, evictable)):
-                pods_by_node[node] = pods
-            yield 1
-        return pods_by_node
+            if node not in evictable_by_node:
+                evictable_by_node[node] = yield from cluster.evictable_pods(node, evictable)
+                yield 1
+        return {node: pods for node in batch if (pods := evictable_by_node[node])}
 
     candidates: list[VictimSelection] = []
     node_rejections = {} if previous is None else dict(previous.node_rejections)
@@ -118,14 +125,18 @@ def find_candidates(
             reasons[NO_VICTIMS] += len(batch) - len(potential)
             candidates += yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
         nodes = []
-    elif previous is not None:
+    elif nodes:
+        begin = cluster.attempts * _NODES_PER_ATTEMPT % len(nodes)
+        nodes = nodes[begin:] + nodes[:begin]
+    if previous is not None:
         nodes.sort(key=lambda node: node in previous.failed_nodes)
     enough = max(candidates_min, len(nodes) * CANDIDATES_PERCENT * candidates_min // (100 * CANDIDATES_MIN))
     removed, turn, keeps_budgets = _RemovedPods(dry_run.overlay), 1, False
+    not_searched = len(nodes)
     for batch in node_batches(nodes):
         if removed.suffice(candidates, enough, keeps_budgets):
             break
-        new = yield from evictable_pods(node for node in batch if node not in prefiltered)
+        new = yield from evictable_pods([node for node in batch if node not in prefiltered])
         node_rejections |= yield from _node_local_rejections(dry_run, new)
         prefiltered.update(batch)
         untried: list[NodeName] = []
@@ -134,12 +145,16 @@ def find_candidates(
                 reasons.update(node_rejections[node])
             else:
                 untried.append(node)
+        not_searched -= len(batch) - len(untried)
         while untried and not removed.suffice(candidates, enough, keeps_budgets):
             size = max(turn, enough - len(candidates))
             together, untried, turn = untried[:size], untried[size:], min(2 * turn, NODES_PER_BATCH)
             potential = yield from evictable_pods(together)
             reasons[NO_VICTIMS] += len(together) - len(potential)
-            selections = yield from _select_victims_in_turns(dry_run, removed, potential, cluster, reasons)
+            selections, waiting_count = yield from _select_victims_in_turns(
+                dry_run, removed, potential, cluster, reasons
+            )
+            not_searched -= len(together) - waiting_count
             for node in together:
                 if keeps_budgets and len(candidates) >= enough:
                     break  # the others were tried for nothing
@@ -148,6 +163,7 @@ def find_candidates(
                     keeps_budgets |= not selections[node].violations
                 else:
                     failed.add(node)  # or not evaluated to the end
+    reasons[NOT_SEARCHED] += not_searched
     unhelpful_count = cluster.node_count - len(dry_run.potential_nodes)
     if unhelpful_count:
         reasons[NOT_HELPFUL] += unhelpful_count
@@ -176,18 +192,20 @@ def _select_victims_in_turns(
     potential: Mapping[NodeName, list[Pod]],
     cluster: PreemptionInputs,
     reasons: Counter[str],
-) -> Steps[dict[NodeName, VictimSelection]]:
-    """The nodes that are candidates. Each is evaluated by itself: pods of others are not removed. Restores the overlay."""
+) -> Steps[tuple[dict[NodeName, VictimSelection], int]]:
+    """The nodes that are candidates, and how many were not evaluated to the end. Each is evaluated by itself: pods of others
+    are not removed. Restores the overlay."""
     found: dict[NodeName, VictimSelection] = {}
-    keeps_budgets = False
+    keeps_budgets = is_possible = False
 
     def evaluate(selection: VictimSelection) -> Iterator[bool]:
         """Begins, and goes on after each True, while its victims and no other pods are removed."""
-        nonlocal keeps_budgets
+        nonlocal keeps_budgets, is_possible
         (rejected,) = dry_run.rejections([selection.node])
         reasons.update(rejected)
         if rejected:
             return
+        is_possible = True
         for index in range(len(selection.units)):
             if selection.can_reprieve(index):
                 selection.reprieve(index)
@@ -207,18 +225,20 @@ def _select_victims_in_turns(
         selection = VictimSelection(node, pods, cluster)
         wait(selection, evaluate(selection))
         yield 1
-    while waiting and not removed.suffice(found, len(potential), keeps_budgets):
+    while waiting and not removed.suffice(found, len(potential), keeps_budgets, is_possible):
         gangs = removed.gangs if removed.gangs in waiting else next(reversed(waiting))
-        for selection, evaluation in waiting.pop(gangs):
-            while gangs == frozenset(selection.whole_gangs()):
-                yield from removed.replace(gangs, selection.victims_on_node())
-                yield _SINGLE_NODE_COST
-                if not next(evaluation, False):
-                    break
-            else:
-                wait(selection, evaluation)
+        selection, evaluation = waiting[gangs].pop(0)
+        if not waiting[gangs]:
+            del waiting[gangs]
+        while gangs == frozenset(selection.whole_gangs()):
+            yield from removed.replace(gangs, selection.victims_on_node())
+            yield _SINGLE_NODE_COST
+            if not next(evaluation, False):
+                break
+        else:
+            wait(selection, evaluation)
     yield from removed.replace(frozenset(), ())
-    return found
+    return found, sum(map(len, waiting.values()))
 
 
 class _RemovedPods:
@@ -226,15 +246,16 @@ class _RemovedPods:
 
     def __init__(self, overlay: Overlay) -> None:
         self._overlay = overlay
-        self._moves = self._evaluations = 0
+        self._moves = self._single_moves = self._evaluations = 0
         self.gangs: Gangs = frozenset()
         self._single: list[PodUid] = []
 
-    def suffice(self, candidates: Sized, enough: int, keeps_budgets: bool) -> bool:
-        """Whether no others are searched. `keeps_budgets`: one of them violates no budget."""
-        if self._moves + _SINGLE_NODE_COST * self._evaluations > _COST_MAX:
-            enough, keeps_budgets = 1, True
-        elif self._moves > _MOVES_MAX:
+    def suffice(self, candidates: Sized, enough: int, keeps_budgets: bool, is_possible: bool = False) -> bool:
+        """Whether no others are searched, maybe without a candidate. `keeps_budgets`: one of them violates no budget;
+        `is_possible`: an evaluation that has begun ends with one."""
+        if self._moves + self._single_moves // 2 + _SINGLE_NODE_COST * self._evaluations > _COST_MAX:
+            return bool(candidates) or not is_possible
+        if self._moves > _MOVES_MAX:
             enough = 1
         return keeps_budgets and len(candidates) >= enough
 
@@ -243,6 +264,7 @@ class _RemovedPods:
         self._evaluations += 1
         single = [pod.uid for pod in pods if not any(pod.uid in gang.members for gang in gangs)]
         before, after = self._single, single
+        self._single_moves += len(before) + len(after) - 2 * len(set(before).intersection(after))
         if gangs != self.gangs:
             before = [*before, *(uid for gang in self.gangs for uid in gang.members)]
             after = [*after, *(uid for gang in gangs for uid in gang.members)]

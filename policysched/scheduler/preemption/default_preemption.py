@@ -22,7 +22,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import EvictionRefused
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
-from policysched.scheduler.preemption.candidate_search import find_candidates, no_evictable_pods
+from policysched.scheduler.preemption.candidate_search import NOT_SEARCHED, find_candidates, no_evictable_pods
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights, rights_key
 from policysched.scheduler.preemption.gang_placement import (
@@ -50,6 +50,7 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+_GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
 Uids = Collection[PodUid]
 EvaluateMember = Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
 AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
@@ -146,6 +147,7 @@ class DefaultPreemption:
                 len(core.cache.nodes),
                 RunningGangs(core, self.is_leaving),
                 allowed.order,
+                pod.attempts,
             )
             chosen, reasons = yield from self.choose(
                 dry_run, lambda victim: allowed(victim) and not self._breaker.blocks(victim, now_ns), cluster
@@ -153,7 +155,8 @@ class DefaultPreemption:
         if chosen is None:
             self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
-            expiry_ns = earlier_ns(blocked_until_ns, allowed.next_change_ns)
+            goes_on_ns = now_ns + _GOES_ON_NS if NOT_SEARCHED in reasons else None
+            expiry_ns = earlier_ns(blocked_until_ns, allowed.next_change_ns, goes_on_ns)
             return self._no_preemption(pod.policy, message, expiry_ns, claims)
         self.evict(pod, chosen, now_ns)
         return PreemptionStarted(placement_message(plan.program, chosen.node, len(chosen.victims)))

@@ -29,7 +29,9 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.preemption.running_gangs import (
     EvictablePods,
     GangOf,
+    ReprieveOrder,
     RunningGang,
+    VictimUnit,
     no_gang,
     reprieve_order,
 )
@@ -90,7 +92,8 @@ class PreemptionInputs:
 
     `pods_on`: pods of a node in order of arrival. `started_ns`: when the kubelet started a pod
     (None: not yet). `node_count` counts all nodes. `gang_of`: the running gang of a pod.
-    `order`: which victims go first by the policy; None: in kube-scheduler's order.
+    `order`: which victims go first by the policy; None: in kube-scheduler's order. `attempts`: for the pod or gang so far;
+    a search that ends before it has tried all nodes begins with others each time.
     """
 
     pods_on: Callable[[NodeName], Iterable[Pod]]
@@ -99,6 +102,7 @@ class PreemptionInputs:
     node_count: int
     gang_of: GangOf = no_gang
     order: VictimOrder | None = None
+    attempts: int = 0
 
     def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> Steps[list[Pod]]:
         """Those of the node's pods that may be victims, most important first."""
@@ -185,12 +189,20 @@ class VictimSelection:
     def __init__(self, node: NodeName, in_order: list[Pod], cluster: PreemptionInputs) -> None:
         self.node = node
         self._cluster = cluster
-        self._order = reprieve_order(in_order, cluster.gang_of, cluster.budgets, cluster.order)
-        self.units = self._order.units
         self._pods = in_order
+        self._has_gangs = any(cluster.gang_of(pod) is not None for pod in in_order)
         self._uids = frozenset(pod.uid for pod in in_order)
         self.victim_uids = set(self._uids)
         """Those on the node."""
+
+    @cached_property
+    def _order(self) -> ReprieveOrder:
+        """Not asked for where the pod does not fit whatever is evicted."""
+        return reprieve_order(self._pods, self._cluster.gang_of, self._cluster.budgets, self._cluster.order)
+
+    @property
+    def units(self) -> tuple[VictimUnit, ...]:
+        return self._order.units
 
     def can_reprieve(self, index: int) -> bool:
         """Whether there is such a unit, and it is not of a gang that goes whole."""
@@ -242,6 +254,8 @@ class VictimSelection:
 
     def whole_gangs(self) -> list[RunningGang]:
         """Those that are victims, in order of their first pods on the node."""
+        if not self._has_gangs:
+            return []
         reprieved = {unit.gang for unit in self.units if unit.pods[0].uid not in self.victim_uids}
         return [gang for gang in self._order.violations_elsewhere if gang not in reprieved]
 
