@@ -105,3 +105,12 @@ def test_the_shipped_policies_are_formatted(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
 
     assert format_source(Source(path.name, text)).text == text
+
+
+def test_a_type_of_thousands_of_levels_does_not_exhaust_the_stack() -> None:
+    type_ = "list<" * 5000 + "int" + ">" * 5000
+
+    result = format_source(Source("deep.policy", f"policy deep version 1\nparam x: {type_}=1\n"))
+
+    assert result.text is not None
+    assert f"param x: {type_} =" in result.text

@@ -273,7 +273,12 @@ def _limits_text(limits: s.RangeLimit | s.ChoiceLimit) -> str:
 
 
 def type_text(type_: s.TypeRef) -> str:
-    return type_.name.text if type_.argument is None else f"{type_.name.text}<{type_text(type_.argument)}>"
+    """In a loop: no limit on the levels is checked before."""
+    names, argument = [type_.name.text], type_.argument
+    while argument is not None:
+        names.append(argument.name.text)
+        argument = argument.argument
+    return "<".join(names) + ">" * (len(names) - 1)
 
 
 def _single_segment_layout(span: Span, text: str) -> StatementLayout:
