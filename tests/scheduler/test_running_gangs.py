@@ -19,7 +19,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption import candidate_search, running_gangs
+from policysched.scheduler.preemption import best_candidate_search, candidate_search, running_gangs
 from policysched.scheduler.preemption import victim_selection as searching
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate
 from policysched.scheduler.preemption.candidate_search import find_candidates
@@ -316,6 +316,26 @@ def test_a_search_in_vain_ends_early_and_goes_on_with_other_nodes(
         rig.pass_time(10)
         rig.settle()
     assert victims(rig) == {"mn25": "high"}
+
+
+@pytest.mark.parametrize("are_gangs", [True, False])
+def test_a_search_of_single_nodes_ends_early_if_each_candidate_violates_budgets(
+    monkeypatch: pytest.MonkeyPatch, are_gangs: bool
+) -> None:
+    """1.3 s for 5,000 nodes with 25,000 members, in which no event was applied."""
+    names = [f"n{number:02}" for number in range(40)]
+    budget = LabelSelector((SelectorRequirement("group", "Exists", ()),))
+    members = [running(f"m{name}", name, least=int(are_gangs), group=name) for name in names]
+    changes = []
+    for pods_max in (10, 1_000_000):
+        monkeypatch.setattr(best_candidate_search, "_PODS_MAX", pods_max)
+        rig = Rig(POLICY, *[node(name) for name in names], *members)
+        rig.handle(e.DisruptionBudgetUpdated(DisruptionBudget("default", "b", budget, 0, frozenset())))
+        rig.observe(high())
+        changes.append(sum(settle_counting_changes(rig)))
+        assert victims(rig) == {"mn00": "high"}
+
+    assert changes[0] < changes[1] / 2
 
 
 def test_an_expensive_search_ends_with_the_candidate_that_it_has_begun(

@@ -30,12 +30,15 @@ from policysched.scheduler.preemption.victim_selection import (
     Disruption,
     PreemptionInputs,
     VictimSelection,
+    least_disruptive,
     select_victims_on_nodes,
 )
 from policysched.scheduler.steps import Steps
 
 _FIRST_BATCH_NODES = 4
 _FORGOTTEN = -1  # no entry of the heap has this serial
+_PODS_MAX = 10_000
+"""On evaluated nodes, before the best of these suffices: the lower bound counts no violated budgets, which all may violate."""
 _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
@@ -51,7 +54,7 @@ class BestFirstSearch:
             evictable.in_order.copy()
         )  # sorted, so it is a heap
         self._latest_serial: dict[NodeName, int] = {}
-        self._serial = 0
+        self._serial = self._pod_count = 0
         self.reasons: Counter[str] = Counter()
 
     def refresh(self, cluster: PreemptionInputs, nodes: Collection[NodeName]) -> Steps[None]:
@@ -69,6 +72,9 @@ class BestFirstSearch:
         """The least disruptive candidate, among equals the first node. None: there is no candidate."""
         batch_size = _FIRST_BATCH_NODES
         while True:
+            if self._pod_count > _PODS_MAX and self._evaluated:
+                evaluated = [self._evaluated[node] for node in sorted(self._evaluated)]
+                return least_disruptive(evaluated).candidate()
             batch = yield from self._most_promising(batch_size, dry_run, cluster)
             if not batch:
                 self.reasons[NO_VICTIMS] = dry_run.potential_node_count - len(self._bounded)
@@ -76,6 +82,7 @@ class BestFirstSearch:
             if batch[0] in self._evaluated:
                 return self._evaluated[batch[0]].candidate()
             potential = {node: self._evictable.by_node[node] for node in sorted(batch)}
+            self._pod_count += sum(map(len, potential.values()))
             selections = yield from select_victims_on_nodes(dry_run, potential, cluster, self.reasons)
             for selection in selections:
                 self._evaluated[selection.node] = selection
