@@ -202,6 +202,22 @@ def test_macros_with_two_variables_nest_up_to_a_limit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        "cel.bind(a, 'x', a == 'x')",
+        "cel.bind(a, ['x'], cel.bind(b, 'y', b == 'y' && a.size() == 1))",
+        "optional.of('x').optMap(a, a == 'x').value()",
+        "optional.of('x').optFlatMap(a, optional.of(a == 'x')).value()",
+        "'%s'.format(['x']) == 'x'",
+        "'x,y'.split(',') == ['x', 'y']",
+    ],
+)
+@pytest.mark.parametrize("ends_early", ["[3, 1].all(v, v == 2) || {}", "[3, 1].exists(v, v == 3) && {}"])
+def test_a_named_value_is_not_that_of_a_loop_that_ended_early(ends_early: str, named: str) -> None:
+    assert evaluate(ends_early.format(named)) is True
+
+
 def test_without_re2_a_search_is_an_error_and_other_selectors_are_evaluated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

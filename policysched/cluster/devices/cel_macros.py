@@ -61,7 +61,10 @@ CALLS_MAX, SYMBOLS_MAX = 8, 250
 """Of templates, in one selector, and of what a selector with one has. A call takes up to 3 ms to expand and compile, and a symbol
 0.06 ms, all in one piece."""
 
-_NAMES = re.compile(rf"\b(?:{'|'.join(sorted({name.rpartition('.')[2] for name, _ in TEMPLATES}))})\b")
+_BINDING_MACROS = {"bind", "optMap", "optFlatMap"}
+_NAMES = re.compile(
+    rf"\b(?:{'|'.join(sorted(_BINDING_MACROS | {name.rpartition('.')[2] for name, _ in TEMPLATES}))})\b"
+)
 _NAMES_IN_TREE = re.compile(_NAMES.pattern.replace(r"\b", "").encode())
 
 _ID, _IDENTIFIER, _SELECT, _CALL, _LIST, _STRUCT, _COMPREHENSION = 2, 4, 5, 6, 7, 8, 9
@@ -70,6 +73,10 @@ _OPERANDS = {_SELECT: {1}, _CALL: {_TARGET, _ARGUMENT}, _LIST: {1}, _COMPREHENSI
 """The fields with expressions of each kind of expression."""
 _ENTRY, _ENTRY_OPERANDS = 1 + 1, {3, 4}  # of a map
 _VARIABLES = {1, 3, 8}  # of a comprehension
+_LOOP_VARIABLE, _LOOP_CONDITION = 1, 5
+_NO_LOOP, _ENDS_EARLY = b"#unused", b"@not_strictly_false"
+"""The loop variable of a comprehension that only gives a value a name, and what the condition of `all` and `exists` calls."""
+_TRUE = wire_message([(_ID, 0), (3, wire_message([(2, 1)]))])
 
 
 def may_expand(expression: str) -> bool:
@@ -86,7 +93,13 @@ class MacroExpander:
         self._calls_left = 0
 
     def expand(self, expression: str, symbols: int) -> bytes | None:
-        """The serialized tree with the templates in place of the calls. None: it has no such call. Raises RuntimeError."""
+        """The serialized tree with the templates in place of the calls. None: the runtime can evaluate the expression as it is.
+        Raises RuntimeError.
+
+        A variable of `cel.bind` or `optMap` has a wrong value in the runtime after an `all` or `exists` that ended early: it is
+        evaluated when it is read first, and its place still has that of the loop. In the tree such a macro is a loop over an empty
+        list with the condition false. With another condition it is an ordinary loop, whose variable is evaluated before.
+        """
         if not may_expand(expression):
             return None
         self._calls_left = CALLS_MAX if symbols <= SYMBOLS_MAX else 0
@@ -94,7 +107,7 @@ class MacroExpander:
         parsed = dict(wire_fields(_bytes(any_message[2])))
         tree = _bytes(parsed[2])
         expanded = self._expand(tree)
-        if expanded == tree:
+        if expanded == tree and not (_NO_LOOP in tree and _ENDS_EARLY in tree):
             return None
         numbers = count(1)
         parsed[2] = _numbered(expanded, numbers)
@@ -160,10 +173,17 @@ def _filled(template: bytes, parts: Mapping[str, bytes]) -> bytes:
 
 def _numbered(tree: bytes, numbers: Iterator[int]) -> bytes:
     """With an ID of its own for each expression: a template's arguments have those of another tree."""
-    numbered = _with_operands(tree, lambda operand: _numbered(operand, numbers))
+    eager = _changed(tree, {_COMPREHENSION}, _evaluated_before) if _NO_LOOP in tree else tree
+    numbered = _with_operands(eager, lambda operand: _numbered(operand, numbers))
     return wire_message(
         (number, next(numbers) if number == _ID else value) for number, value in wire_fields(numbered)
     )
+
+
+def _evaluated_before(comprehension: bytes) -> bytes:
+    """The comprehension; if it only gives a value a name, with a condition that makes it an ordinary loop."""
+    is_name = (_LOOP_VARIABLE, _NO_LOOP) in wire_fields(comprehension)
+    return _changed(comprehension, {_LOOP_CONDITION}, lambda _: _TRUE) if is_name else comprehension
 
 
 def _identifier(tree: bytes) -> str:

@@ -14,8 +14,8 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 
 
 class EvictionRights:
-    """A predicate on victims for one attempt, shared by members of a gang with the same rights. It counts the pods that only the settings or a refusal protect, for the
-    message."""
+    """A predicate on victims for one attempt, shared by members of a gang with the same rights. It counts the pods that only the
+    settings or a refusal protect, for the message."""
 
     def __init__(
         self,
