@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
-from policysched.evaluate import DryRun
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
@@ -406,10 +405,8 @@ def test_cached_candidates_of_changed_nodes_are_detected(
 ) -> None:
     renew = BestFirstSearch.refresh
 
-    def once(
-        self: BestFirstSearch, dry_run: DryRun, cluster: PreemptionInputs, nodes: Collection[NodeName]
-    ) -> Steps[None]:
-        yield from renew(self, dry_run, cluster, () if self._pods else nodes)
+    def once(self: BestFirstSearch, cluster: PreemptionInputs, nodes: Collection[NodeName]) -> Steps[None]:
+        yield from renew(self, cluster, () if self._bounded else nodes)
 
     monkeypatch.setattr(BestFirstSearch, "refresh", once)
 
