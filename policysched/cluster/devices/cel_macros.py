@@ -80,7 +80,7 @@ _TRUE = wire_message([(_ID, 0), (3, wire_message([(2, 1)]))])
 
 
 def may_expand(expression: str) -> bool:
-    """Whether it has the name of a template. Then compiling takes two to three times as long."""
+    """Whether it has the name of a template or of a macro that names a value. Then compiling takes two to three times as long."""
     return _NAMES.search(expression) is not None
 
 

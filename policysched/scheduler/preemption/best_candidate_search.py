@@ -9,7 +9,8 @@
 The bound for any pod is shared by all pods with the same rights to evict (`EvictablePods`), so that members of a gang do
 not visit all nodes each. That for one pod follows from what `node_resources_fit` finds missing: victims have to free that much.
 A node is never better than its bound, so nodes behind the first exact one are not evaluated. The
-result equals that of `find_candidates`. Requires rules that are node-local.
+result equals that of `find_candidates`, unless so many nodes are evaluated that the best of them suffices. Requires
+rules that are node-local.
 """
 
 import heapq
@@ -38,7 +39,8 @@ from policysched.scheduler.steps import Steps
 _FIRST_BATCH_NODES = 4
 _FORGOTTEN = -1  # no entry of the heap has this serial
 _PODS_MAX = 10_000
-"""On evaluated nodes, before the best of these suffices: the lower bound counts no violated budgets, which all may violate."""
+"""On evaluated nodes, also for all members of a class of a gang together, before the best of these suffices: the lower bound
+counts no violations of budgets, and all nodes may violate some."""
 _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
@@ -50,9 +52,8 @@ class BestFirstSearch:
         self._evictable = evictable
         self._bounded: set[NodeName] = set()  # with the bound for this pod: others have the one for any pod
         self._evaluated: dict[NodeName, VictimSelection] = {}  # with exact disruption
-        self._heap: list[tuple[Disruption, NodeName, int]] = (
-            evictable.in_order.copy()
-        )  # sorted, so it is a heap
+        # Sorted, so it is a heap.
+        self._heap: list[tuple[Disruption, NodeName, int]] = evictable.in_order.copy()
         self._latest_serial: dict[NodeName, int] = {}
         self._serial = self._pod_count = 0
         self.reasons: Counter[str] = Counter()
