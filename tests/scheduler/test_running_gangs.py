@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
@@ -582,8 +582,8 @@ def test_victims_are_whole_gangs_or_leave_the_minimum(by: Program) -> None:
         nonlocal checked
         checked += check_gang_victims(by, scene, gangs)
 
-    for _ in range(40):
-        search()
+    for number in range(40):
+        seed(number)(search)()  # without it all rounds are the same where Hypothesis finds `CI` set
         if checked > 0:
             return
     raise AssertionError("no gang is a victim in any scene")
