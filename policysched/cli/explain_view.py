@@ -211,7 +211,11 @@ def _print_scores(console: "Console", record: Record, suffix: str, *, in_full: b
     """One column per node, the first one that the pod is on or would go to. A cell is what the rule adds to the total,
     `lead` the difference between the first two."""
     first = record["placed_on"] if record["placed_on"] in record["totals"] else record["selected"]
-    totals = sorted(record["totals"].items(), key=lambda item: (item[0] != first, -item[1], item[0]))
+    leading = (first, record["selected"])  # also of those that it ties with
+    totals = sorted(
+        record["totals"].items(),
+        key=lambda item: (item[0] != first, -item[1], item[0] not in leading, item[0]),
+    )
     if not totals:
         return
     labels = {

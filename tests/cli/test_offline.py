@@ -781,6 +781,19 @@ def test_a_placed_pod_is_compared_with_the_best_other_node(files: Path) -> None:
     assert re.search(r"full (leads|is \d+ behind) (quiet|busy)", shown)
 
 
+def test_the_best_other_node_is_the_one_of_the_tie_where_the_pod_would_go(files: Path) -> None:
+    (files / "more.yaml").write_text(yaml.safe_dump_all(node_manifest(f"even-{n}") for n in range(8)))
+    (files / "samples.yaml").write_text("net_rx: {busy: 900Mbps, quiet: 900Mbps, full: 600Mbps, ")
+    with (files / "samples.yaml").open("a") as samples:
+        samples.write(", ".join(f"even-{n}: 0" for n in range(8)) + "}\n")
+
+    shown = " ".join(explained(files, "holder", "--cluster", str(files / "more.yaml")).split())
+
+    goes_to = re.search(r"would go to (even-\d)", shown)
+    assert goes_to is not None and goes_to[1] != "even-0"
+    assert re.search(rf"full is \d+ behind {goes_to[1]}, where the pod would go now", shown)
+
+
 @pytest.mark.parametrize(
     "command", [("explain", "default/w0"), ("simulate",)], ids=lambda command: command[0]
 )
