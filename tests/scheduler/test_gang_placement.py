@@ -14,7 +14,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import gang_preemption
+from policysched.scheduler.gangs import evicting_search
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.preemption import nominations as nominated
 from policysched.scheduler.preemption.best_candidate_search import BestFirstSearch
@@ -355,13 +355,13 @@ def caught() -> Iterator[None]:
 
 
 def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    search = gang_preemption._GangSearch.run
+    search = evicting_search.EvictingSearch.run
 
-    def in_part(self: gang_preemption._GangSearch, limit: BacktrackLimit) -> Steps[object]:
+    def in_part(self: evicting_search.EvictingSearch, limit: BacktrackLimit) -> Steps[object]:
         outcome = yield from search(self, limit)
         return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
-    monkeypatch.setattr(gang_preemption._GangSearch, "run", in_part)
+    monkeypatch.setattr(evicting_search.EvictingSearch, "run", in_part)
 
     with caught():
         test_no_pod_is_evicted_if_that_would_not_fit_the_gang()
@@ -369,7 +369,7 @@ def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatc
 
 def test_a_member_evaluated_without_the_earlier_ones_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        gang_preemption._GangSearch, "_apply_placement", lambda self, member: self.placements.append(member)
+        evicting_search.EvictingSearch, "apply_placement", lambda self, member: self.placements.append(member)
     )
 
     with caught():
@@ -391,10 +391,10 @@ def test_clearing_the_nomination_of_one_member_alone_is_detected(monkeypatch: py
 
 
 def test_victims_that_are_counted_twice_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def everybody(self: gang_preemption._GangSearch, on: NodeName) -> list[Pod]:
+    def everybody(self: evicting_search.EvictingSearch, on: NodeName) -> list[Pod]:
         return list(self.core.cache.ledger.usage(on).pods.values())
 
-    monkeypatch.setattr(gang_preemption._GangSearch, "_pods_on", everybody)
+    monkeypatch.setattr(evicting_search.EvictingSearch, "_pods_on", everybody)
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()

@@ -12,7 +12,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.gangs import backtracking, gang_attempt, gang_preemption
+from policysched.scheduler.gangs import backtracking, evicting_search, gang_attempt, gang_preemption
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.limits import SchedulerLimits
@@ -265,7 +265,7 @@ def test_without_a_pod_to_evict_preemption_ends_at_once(monkeypatch: pytest.Monk
 def test_evaluating_members_in_vain_has_a_limit_in_each_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them only in the first one, which pauses. The eviction of the pod makes no room for any."""
     monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 10)
-    monkeypatch.setattr(gang_preemption, "_UNFIT_CLASSES_MAX", 30)
+    monkeypatch.setattr(evicting_search, "_UNFIT_CLASSES_MAX", 30)
     low = placed(pod("x", cpu="1", scheduler="other"), "n0")
     rig = Rig(EVICTS, *nodes(8), low, *no_two_equal(200, least=2))
 
@@ -279,14 +279,14 @@ def test_the_search_beside_first_holds_has_a_limit_for_all_domains(monkeypatch: 
     monkeypatch.setattr(gang_preemption, "has_first_holds", lambda *_: True)
     low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index:02}") for index in range(10)]
     rig = Rig(BY_HOST, *hosts(10), *low, *no_two_equal(60, least=2))
-    searched = count_calls(monkeypatch, gang_preemption._GangSearch, "_place_fitting_members", rig.settle)
+    searched = count_calls(monkeypatch, evicting_search.EvictingSearch, "place_fitting_members", rig.settle)
 
     assert searched == 1 + 1
 
 
 def test_members_that_are_placed_cost_nothing_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backtracking, "_BACKTRACK_COST", 1)
-    monkeypatch.setattr(gang_preemption, "_UNFIT_CLASSES_MAX", 3)
+    monkeypatch.setattr(evicting_search, "_UNFIT_CLASSES_MAX", 3)
     low = [placed(pod(f"x{index}", cpu="8", scheduler="other"), f"n{index}") for index in range(20)]
     rig = Rig(EVICTS, *nodes(*[16] * 20), *low, *no_two_equal(20, least=20))
 

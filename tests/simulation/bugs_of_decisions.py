@@ -14,8 +14,8 @@ from policysched.evaluate.evaluation import Evaluation
 from policysched.evaluate.plan.victims import CompiledVictims
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.extenders import calls
-from policysched.scheduler.gangs import gang_preemption as gang_room
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
+from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTracker
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
 from policysched.scheduler.policy_permissions import PolicyPermissions, VictimCeiling
@@ -100,20 +100,20 @@ def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[
 
 
 def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
-    run = gang_room._GangSearch.run
+    run = EvictingSearch.run
 
-    def content(self: gang_room._GangSearch, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
+    def content(self: EvictingSearch, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
         outcome = yield from run(self, limit)
         return GangPlacement(tuple(self.placements)) if self.placements else outcome
 
-    return patch.object(gang_room._GangSearch, "run", content)
+    return patch.object(EvictingSearch, "run", content)
 
 
 def gang_preemption_ignores_earlier_members() -> AbstractContextManager[Any]:
-    def take(self: gang_room._GangSearch, member: MemberPlacement) -> None:
+    def take(self: EvictingSearch, member: MemberPlacement) -> None:
         self.placements.append(member)
 
-    return patch.object(gang_room._GangSearch, "_apply_placement", take)
+    return patch.object(EvictingSearch, "apply_placement", take)
 
 
 # ── queue order, load and indexes ───────────────────────────────────────────────────────────────────

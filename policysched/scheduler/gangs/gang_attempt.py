@@ -26,8 +26,9 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import exceeds_budget, over_budget_message, refused_by_quotas
+from policysched.scheduler.gangs.gang_overlay import gang_overlay
 from policysched.scheduler.gangs.gang_parking import GangParking
-from policysched.scheduler.gangs.gang_preemption import find_gang_placement, gang_overlay
+from policysched.scheduler.gangs.gang_preemption import find_gang_placement
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     domains_to_skip,

@@ -1,78 +1,38 @@
 """Gang preemption search: a node for each member, and the victims to evict for it.
 
-    members that fit now ──► added to an overlay
-    each other member: fits now? ── yes ──► added
-                          └── no: dry-run preemption on the overlay ──► victims removed, member added
-                                     └── no candidate ──► its equivalence class fails
-    enough members added ──► GangPlacement; fewer ──► NoGangPlacement
+    each domain: members in queue order (`evicting_search`) ── enough? ── yes ──► GangPlacement
+                    └── no ──► the most demanding first, with backtracking ──► GangPlacement or NoGangPlacement
 
-Each member is evaluated like a single pod, on a cluster with the earlier members added and their
-victims removed. Only the overlay changes. Members beyond a minimum of 2 or more evict no pods. For a gang with
-a topology key the domains are tried one by one, and the least disruptive placement is taken.
+For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
-from policysched.evaluate import DryRun, NodeSelection, Overlay, TopologyDomain
+from policysched.evaluate import NodeSelection, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
+from policysched.scheduler.gangs.evicting_search import EvictingSearch, has_evictable_pods
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
-from policysched.scheduler.preemption.best_candidate_search import (
-    BestFirstSearch,
-    find_best_candidate,
-    rejection_reasons,
-)
-from policysched.scheduler.preemption.candidate_search import (
-    CANDIDATES_MIN,
-    CandidateSearchResult,
-    find_candidates,
-    no_evictable_pods,
-)
-from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import (
-    PREEMPTION_NEVER,
-    PREEMPTION_TOO_EXPENSIVE,
-    VICTIMS_TERMINATING,
     WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
     GangSearchContext,
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.nominations import has_first_holds, nominated_overlay
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
-from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
+from policysched.scheduler.preemption.nominations import has_first_holds
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
-from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
-from policysched.scheduler.unschedulable_message import unavailable_message
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
 
-_DRY_RUN_COST = 25
-"""Of looking for victims for a member, before the first candidate."""
-_UNFIT_CLASSES_MAX = 300
-"""After so many classes that fit nowhere, 0.15 s, the others are evaluated once, as those that may evict pods."""
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
-
-
-def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = True) -> Overlay:
-    """The cluster with all nominated pods added, except the members of this gang, and with the capacity holds."""
-    members = gang.pending_members.keys()
-    return (
-        nominated_overlay(core, gang.representative_pod, excluding=members, first_holds=first_holds)
-        or core.evaluator.overlay()
-    )
 
 
 def find_gang_placement(
@@ -97,19 +57,13 @@ def find_gang_placement(
             return outcome
         else:
             outcomes.append(outcome)
-        if len(placements) == _DOMAINS_SUFFICIENT or not _has_evictable_pods(core, gang):
+        if len(placements) == _DOMAINS_SUFFICIENT or not has_evictable_pods(core, gang):
             break
     if placements:
         return min(placements, key=lambda placement: placement.disruption)
     if limit.exceeded:
         return replace(outcomes[0], message=f"{outcomes[0].message} {SEARCH_ENDED}")
     return outcomes[0]
-
-
-def _has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
-    """Whether any pod has a lower priority than a member. Otherwise the searches before have found all there is."""
-    lowest = core.cache.ledger.lowest_priority
-    return lowest is not None and lowest < max(pod.pod.priority for pod in gang.pending_members.values())
 
 
 def _domain_cost(core: SchedulerCore, gang: QueuedGang, context: GangSearchContext) -> int:
@@ -131,8 +85,8 @@ def _fits_after_first_holds(
     for domain in domains:
         if not limit.spend():
             break
-        search = _GangSearch(core, gang, members, domain, context, now_ns, first_holds=False)
-        yield from limit.count(search._place_fitting_members(gang.evicting_count))
+        search = EvictingSearch(core, gang, members, domain, context, now_ns, first_holds=False)
+        yield from limit.count(search.place_fitting_members(gang.evicting_count))
         if len(search.placements) >= gang.evicting_count:
             return True
     return False
@@ -148,10 +102,10 @@ def _search_domain(
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
-    outcome = yield from _GangSearch(core, gang, members, domain, context, now_ns).run(limit)
+    outcome = yield from EvictingSearch(core, gang, members, domain, context, now_ns).run(limit)
     if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
-    if not _has_evictable_pods(core, gang):
+    if not has_evictable_pods(core, gang):
         return outcome
     by_demand = yield from most_demanding_first(core, gang, context.equivalence_keys)
     if by_demand is None:
@@ -177,7 +131,7 @@ class _EvictingTrial:
     domain: TopologyDomain | None
     context: GangSearchContext
     now_ns: int
-    search: "_GangSearch" = field(init=False)
+    search: EvictingSearch = field(init=False)
     stopped: NoGangPlacement | None = field(init=False, default=None)
     placement_of: dict[tuple[PodUid, NodeName], MemberPlacement] = field(init=False, default_factory=dict)
 
@@ -185,7 +139,9 @@ class _EvictingTrial:
         self.reset()
 
     def reset(self) -> None:
-        self.search = _GangSearch(self.core, self.gang, self.members, self.domain, self.context, self.now_ns)
+        self.search = EvictingSearch(
+            self.core, self.gang, self.members, self.domain, self.context, self.now_ns
+        )
 
     def evaluate_in_steps(
         self, pod: PendingPod, nodes: NodeSelection | None
@@ -193,7 +149,7 @@ class _EvictingTrial:
         search = self.search
         search.domain = nodes
         search.candidate_cache.clear()  # it may have candidates on nodes that were tried
-        outcome = NoGangPlacement("") if self.stopped is not None else (yield from search._place_member(pod))
+        outcome = NoGangPlacement("") if self.stopped is not None else (yield from search.place_member(pod))
         if isinstance(outcome, MemberPlacement):
             self.placement_of[pod.uid, outcome.node] = outcome
             return AttemptSuccess(outcome.node, 0, 0, 0)
@@ -202,248 +158,10 @@ class _EvictingTrial:
         return AttemptFailure("Unschedulable", outcome.message, 0, {}, frozenset(), None)
 
     def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
-        self.search._apply_placement(self.placement_of[pod.uid, success.node])
+        self.search.apply_placement(self.placement_of[pod.uid, success.node])
         return success
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
         """Never alone: victims do not return to an overlay."""
         del pod, success
         return False
-
-
-@dataclass(slots=True)
-class _CachedCandidates:
-    """Candidates of one equivalence class, and how many members were placed when they were found.
-
-    `BestFirstSearch` if an eviction on one node cannot change the verdict about another.
-    """
-
-    candidates: CandidateSearchResult | BestFirstSearch
-    placed_count: int
-
-
-@dataclass(slots=True)
-class _GangSearch:
-    core: SchedulerCore
-    gang: QueuedGang
-    members: Sequence[PendingPod]
-    domain: NodeSelection | None
-    context: GangSearchContext
-    now_ns: int
-    first_holds: bool = True
-    overlay: Overlay = field(init=False)
-    usage: QuotaUsage | None = field(init=False)  # of the quotas, with the placements; None: there are none
-    placements: list[MemberPlacement] = field(init=False, default_factory=list)
-    budgets: BudgetsAfterEvictions = field(init=False)
-    removed_uids: set[PodUid] = field(init=False, default_factory=set)
-    changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
-    first_message: str | None = field(init=False, default=None)
-    candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
-    evictable: dict[EvictionRights, EvictablePods] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
-        self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
-        self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
-
-    def run(self, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
-        """Members that are placed cost nothing of the limit."""
-        needed, evicts = self.gang.evicting_count, _has_evictable_pods(self.core, self.gang)
-        remaining = self.members
-        if evicts:
-            remaining = yield from self._place_fitting_members(needed)
-        left_by_class = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
-        possible, failed = len(remaining), set[Hashable]()
-        for pod in remaining:
-            key, cost_left = self.context.equivalence_keys[pod.uid], limit.cost_left
-            if len(self.placements) >= needed or len(self.placements) + possible < needed:
-                break
-            if key in failed:
-                continue
-            if (failed and not evicts) or not limit.spend():
-                break
-            outcome = yield from limit.count(self._place_member(pod))
-            if isinstance(outcome, MemberPlacement):
-                limit.cost_left = cost_left
-                self._apply_placement(outcome)
-                left_by_class[key] -= 1
-                possible -= 1
-            elif outcome.victims_terminating:
-                return outcome
-            else:
-                self.first_message = self.first_message or outcome.message
-                failed.add(key)
-                possible -= left_by_class[key]
-        if len(self.placements) >= needed:
-            return GangPlacement(tuple(self.placements))
-        return NoGangPlacement(self.first_message or "")
-
-    def _place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
-        """Add the members that fit without evictions; return the others, in order."""
-        remaining, failed, evaluated = [], set[Hashable](), set[Hashable]()
-        for pod in self.members:
-            key = self.context.equivalence_keys[pod.uid]
-            is_left = len(self.placements) >= needed or key in failed or len(failed) == _UNFIT_CLASSES_MAX
-            if is_left or self._refusal(pod) is not None:
-                remaining.append(pod)
-                continue
-            yield NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod)
-            evaluated.add(key)
-            result = self.context.evaluate(pod, self.overlay, self.domain)
-            if isinstance(result, AttemptSuccess):
-                self._apply_placement(MemberPlacement(pod, _without_victims(result.node)))
-            else:
-                failed.add(key)
-                remaining.append(pod)
-        return remaining
-
-    def _refusal(self, pod: PendingPod) -> QuotaRefusal | None:
-        """Why the quotas do not admit the member beside the placements. No pod is evicted for such a member."""
-        return None if self.usage is None else self.core.quotas.refusal(pod.pod, self.usage)
-
-    def _evaluation_cost(self, pod: PendingPod) -> int:
-        return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
-
-    def _apply_placement(self, placement: MemberPlacement) -> None:
-        self.changed_nodes.append(self._nodes_changed_by(placement))
-        for evictable in self.evictable.values():
-            evictable.forget(self.changed_nodes[-1])
-        for victim in placement.candidate.victims:
-            self.overlay.remove_pod(victim.uid)
-            self.removed_uids.add(victim.uid)
-        if self.budgets.evict(placement.candidate.victims):
-            self.candidate_cache.clear()  # evictions may violate budgets now that had room before
-        self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
-        if self.usage is not None:
-            self.usage.add(self.core.quotas.charge_of(placement.pod.pod))
-        self.placements.append(placement)
-
-    def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
-        """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
-        groups = self.core.cache.pod_groups
-        victims = {victim.uid for victim in placement.candidate.victims}
-        gangs = {gang for gang in map(self.core.gangs.gang_of, victims) if gang is not None}
-        keys = {key for uid in victims for key in groups.keys_of(uid)}
-        victims.update(*(gang.placed_members for gang in gangs))
-        # Those of a PodGroup of another scheduler are in no gang of ours.
-        victims.update(observed.pod.uid for key in keys for observed in groups.members(key))
-        placements = (self.core.cache.ledger.placement(uid) for uid in victims)
-        return {
-            placement.node,
-            *(member.node for member in placements if member is not None),
-        }
-
-    def _is_leaving(self, uid: PodUid) -> bool:
-        return uid in self.removed_uids or self.context.is_terminating(uid)
-
-    # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _place_member(self, pod: PendingPod) -> Steps[MemberPlacement | NoGangPlacement]:
-        refusal = self._refusal(pod)
-        if refusal is not None:
-            return NoGangPlacement(refusal.message)
-        yield NEW_CLASS_COST + self._evaluation_cost(pod)
-        # The victims of an earlier member may have freed enough capacity for this one too.
-        result = self.context.evaluate(pod, self.overlay, self.domain)
-        if isinstance(result, AttemptSuccess):
-            return MemberPlacement(pod, _without_victims(result.node))
-        if not result.node_count:
-            return NoGangPlacement(result.message)
-        if pod.pod.preemption_policy == "Never":
-            return NoGangPlacement(PREEMPTION_NEVER)
-        core = self.core
-        if core.evaluator.long_decision_cost(pod.pod):
-            return NoGangPlacement(PREEMPTION_TOO_EXPENSIVE)
-        yield _DRY_RUN_COST
-        plan, inputs = core.plan(pod.policy), core.evaluation_inputs(pod, self.now_ns)
-        dry_run = core.evaluator.dry_run(plan, pod.pod, **inputs, overlay=self.overlay, domain=self.domain)
-        allowed = self.context.eviction_rights(pod)
-        if self._victims_terminating(pod, dry_run, allowed):
-            return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
-        node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
-        if lowest is None or lowest >= pod.pod.priority:
-            return NoGangPlacement(
-                unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
-            )
-        outcome = yield from self._least_disruptive(pod, dry_run, allowed)
-        return outcome if isinstance(outcome, NoGangPlacement) else MemberPlacement(pod, outcome)
-
-    def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights) -> bool:
-        """Whether victims of an earlier attempt are still on the pod's nominated node."""
-        nominated = self.core.cache.nominated.get(pod.uid)
-        node = None if nominated is None else nominated.nominated_node
-        if node is None or node not in dry_run.potential_nodes:
-            return False
-        return any(
-            allowed(victim) and self.context.is_terminating(victim.uid) for victim in self._pods_on(node)
-        )
-
-    def _least_disruptive(
-        self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights
-    ) -> Steps[Candidate | NoGangPlacement]:
-        """The least disruptive candidate, with the candidates cached for each equivalence class.
-
-        Later members of a class re-evaluate only the nodes that changed since the cached search; if
-        a rule depends on other nodes, only the node-local rejections are reused.
-        """
-        members = self.gang.terms.keys()
-
-        def may_evict(victim: Pod) -> bool:
-            return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
-
-        evictable = self.evictable.setdefault(allowed, EvictablePods(may_evict))
-        node_count = len(self.core.cache.nodes)
-        cluster = PreemptionInputs(
-            self._pods_on,
-            self.context.started_ns,
-            self.budgets,
-            node_count,
-            RunningGangs(self.core, self._is_leaving),
-            allowed.order,
-            self.gang.attempts,
-        )
-        equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
-        cached = self.candidate_cache.get(equivalence_key)
-        changed = set[NodeName]()
-        if cached is not None:
-            changed.update(*self.changed_nodes[cached.placed_count :])
-        previous = None if cached is None else cached.candidates
-        if dry_run.node_local:
-            if isinstance(previous, BestFirstSearch):
-                yield from previous.refresh(cluster, changed)
-                best = yield from previous.best(dry_run, cluster)
-                self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
-                if best is not None:
-                    return best
-            candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
-            if best is None:
-                reasons = rejection_reasons(candidates, dry_run, cluster)
-                return NoGangPlacement(allowed.explain(unavailable_message(node_count, reasons)))
-            self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
-            return best
-        if isinstance(previous, CandidateSearchResult):
-            rejected = {
-                node: reason for node, reason in previous.node_rejections.items() if node not in changed
-            }
-            previous = replace(previous, node_rejections=rejected)
-        else:
-            previous = None
-        least = max(1, CANDIDATES_MIN // self.gang.evicting_count)
-        result = yield from find_candidates(
-            dry_run, evictable, cluster, candidates_min=least, previous=previous
-        )
-        best = result.best
-        if best is None:
-            return NoGangPlacement(allowed.explain(unavailable_message(node_count, result.reasons)))
-        if previous is not None:
-            result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
-        self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)
-        return best
-
-    def _pods_on(self, node: NodeName) -> list[Pod]:
-        usage = self.core.cache.ledger.usage(node)
-        return [pod for pod in usage.pods.values() if pod.uid not in self.removed_uids]
-
-
-def _without_victims(node: NodeName) -> Candidate:
-    return Candidate(node, (), 0, 0)

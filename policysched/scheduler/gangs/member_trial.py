@@ -8,7 +8,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_preemption import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import gang_overlay
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage

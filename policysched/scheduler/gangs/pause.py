@@ -20,7 +20,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_preemption import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import gang_overlay
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.nominations import nominated_overlay
