@@ -1,5 +1,6 @@
 """Pods that are too expensive to decide about stay pending, and long decisions give the event loop back."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -11,6 +12,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt, gang_limits
+from policysched.scheduler.gangs.gang_limits import DomainBudget
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import PendingPod
@@ -184,6 +186,68 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
     )
 
 
+LEVELS = '["zone" required, "row" preferred, "rack" preferred]'
+
+
+def evaluations_of_levels(least: int, cpus: Sequence[str], *, unpaused: bool = False) -> tuple[Rig, int]:
+    """One attempt of unequal members with 16 racks and rows, and how often one was evaluated."""
+    policy = GANG.format(more=f" topology = {LEVELS}")
+    places = {
+        f"n{index}": {"zone": f"z{index % 2}", "row": f"w{index}", "rack": f"r{index}"} for index in range(16)
+    }
+    racks = [node(name, cpu="8", labels=labels) for name, labels in places.items()]
+    labels = {"group": "g", "least": str(least)}
+    members = [pod(f"m{index}", cpu=cpu, labels=labels) for index, cpu in enumerate(cpus)]
+    gang, evaluated = Rig(policy, *racks, *members), list[None]()
+    (queued,) = gang.scheduler.core.gangs
+    queued.runs_unpaused = unpaused
+    evaluate, candidates = PodAttempts.evaluate, Evaluator.candidate_domains
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PodAttempts, "evaluate", lambda *a, **k: (evaluated.append(None), evaluate(*a, **k))[1])
+        patch.setattr(
+            Evaluator, "candidate_domains", lambda *a, **k: (evaluated.append(None), candidates(*a, **k))[1]
+        )
+        patch.setattr(gang_attempt, "most_demanding_first", nothing_in_steps)
+        gang.settle()
+    return gang, len(evaluated)
+
+
+@pytest.mark.parametrize("unpaused", [False, True])
+def test_preferred_domains_are_tried_until_the_budget_of_the_gang_is_used_up(
+    unpaused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each domain takes all members but the last: 159 evaluations. A required domain is tried, and the others later."""
+    monkeypatch.setattr(gang_limits, "UNPAUSED_EVALUATIONS_MAX" if unpaused else "GANG_EVALUATIONS_MAX", 10)
+
+    gang, evaluations = evaluations_of_levels(4, ["1000m", "1001m", "1002m", "9"], unpaused=unpaused)
+
+    assert evaluations <= 10 + 4 + 1 + 4 * 3 + 1, "the budget, a preferred domain and a required one"
+    message = str(gang.pending_message("m0"))
+    assert "3 of 4 members fit now in zone=" in message
+    assert "(only 1 domains tried so far; the next attempts try the others)" in message
+    gang.pass_time(10)
+    assert "domains tried so far" not in str(gang.pending_message("m0"))
+
+
+def test_members_without_a_preferred_domain_count_for_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was evaluated for each level: 42 times."""
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 4)
+
+    _, evaluations = evaluations_of_levels(1, [f"{9 + index}" for index in range(10)])
+
+    assert evaluations <= 5 + 10 + 10 + 1
+
+
+def test_a_gang_that_fits_a_required_domain_does_not_wait_for_the_preferred_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 4)
+
+    gang, _ = evaluations_of_levels(4, [f"{4001 + index}m" for index in range(4)])
+
+    assert len(gang.placements()) == 4
+
+
 def late_domain_gang(monkeypatch: pytest.MonkeyPatch, *, late_cpu: str = "8") -> Rig:
     """Nine domains, of which one attempt tries one. Only the last in the order has room for the gang, or none."""
     monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 1)
@@ -292,14 +356,14 @@ def test_an_attempt_of_a_gang_stays_within_its_budget() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "planted"),
-    [("over_budget_message", nothing_in_steps), ("exceeds_budget", lambda *_, **__: False)],
+    ("owner", "part", "planted"),
+    [(gang_attempt, "over_budget_message", nothing_in_steps), (DomainBudget, "is_exceeded", False)],
     ids=["members are not added up", "all domains are tried"],
 )
 def test_a_gang_budget_that_nothing_checks_is_caught(
-    part: str, planted: object, monkeypatch: pytest.MonkeyPatch
+    owner: object, part: str, planted: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang_attempt, part, planted)
+    monkeypatch.setattr(owner, part, planted)
 
     with pytest.raises(AssertionError):
         test_an_attempt_of_a_gang_stays_within_its_budget()

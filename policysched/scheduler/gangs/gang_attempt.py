@@ -25,7 +25,7 @@ from policysched.scheduler.attempt_result import (
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
-from policysched.scheduler.gangs.gang_limits import exceeds_budget, over_budget_message, refused_by_quotas
+from policysched.scheduler.gangs.gang_limits import DomainBudget, over_budget_message, refused_by_quotas
 from policysched.scheduler.gangs.gang_overlay import gang_overlay
 from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import find_gang_placement
@@ -181,9 +181,15 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
-        together = yield from self._search_preferred(gang, removed, usage)
-        if together is not None:
-            return together
+        skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
+        may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
+        budget = DomainBudget(self._core, gang, may_pause)
+        if (
+            not skipped
+        ):  # otherwise an earlier attempt tried preferred ones, and this one goes on with the others
+            together = yield from self._search_preferred(gang, removed, usage, budget)
+            if together is not None:
+                return together
         keys = gang.required_keys
         if not keys:
             search = yield from self._search_domain(gang, None, removed, usage)
@@ -191,7 +197,6 @@ class GangAttempts:
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
-        skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         equivalence_keys = yield from self._equivalence_keys(gang)
         domains = candidate_domains(
             self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
@@ -204,8 +209,8 @@ class GangAttempts:
             searches.append(search)
             if self._is_cut_off:
                 return search
-            may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
-            if exceeds_budget(self._core, gang, searches, may_pause=may_pause):
+            budget.spend(search.operations, search.evaluations)
+            if budget.is_exceeded:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
@@ -244,7 +249,7 @@ class GangAttempts:
         return self._now_ns
 
     def _search_preferred(
-        self, gang: QueuedGang, removed: Sequence[Pod], usage: QuotaUsage | None
+        self, gang: QueuedGang, removed: Sequence[Pod], usage: QuotaUsage | None, budget: DomainBudget
     ) -> Steps[GangSearchResult | None]:
         """All members in one domain of a preferred level, the narrowest level first. None: none that was tried takes
         them all."""
@@ -255,7 +260,8 @@ class GangAttempts:
         equivalence_keys = yield from self._equivalence_keys(gang)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
             keys = [level.key for level in gang.levels[:depth]]
-            domains = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
+            candidates = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
+            domains = budget.limited(candidates)
             for _ in range(_PREFERRED_DOMAINS_MAX):
                 domain = yield from self._next_domain(gang, domains, usage)
                 if domain is None:
@@ -263,6 +269,7 @@ class GangAttempts:
                 search = yield from self._search_domain(gang, domain, removed, usage)
                 if len(search.fits) >= count:
                     return search
+                budget.spend(search.operations, search.evaluations)
         return None
 
     def _next_domain(

@@ -1,13 +1,16 @@
 """Limits on the attempt of a gang as a whole, in steps: the decision budget of its members together, and quotas."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
+from policysched.evaluate import TopologyDomain
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler.attempt_result import reject_for_quota
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_limits import QuotaNode
@@ -36,18 +39,41 @@ def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | No
     )
 
 
-def exceeds_budget(
-    core: SchedulerCore, gang: QueuedGang, searches: Sequence[GangSearchResult], *, may_pause: bool
-) -> bool:
-    """Whether to stop trying domains, because those tried so far took too long. Members that cost no more than the allowance
-    of any gang count only by their number."""
-    allowance = core.evaluator.gang_budget(1) - core.evaluator.gang_budget(0)
-    operations = sum(search.operations - search.evaluations * allowance for search in searches)
-    evaluations = sum(search.evaluations for search in searches)
-    budget, evaluations_max = core.evaluator.gang_budget(len(gang.pending_members)), GANG_EVALUATIONS_MAX
-    if not may_pause:
-        budget, evaluations_max = min(budget, _UNPAUSED_OPERATIONS_MAX), UNPAUSED_EVALUATIONS_MAX
-    return operations > budget or evaluations > evaluations_max
+@dataclass(slots=True)
+class DomainBudget:
+    """Of one search: domains of preferred levels and required ones share it. Members that cost no more than the allowance of
+    any gang count only by their number."""
+
+    core: SchedulerCore
+    gang: QueuedGang
+    may_pause: bool
+    operations: int = 0
+    evaluations: int = 0
+
+    def spend(self, operations: int, evaluations: int = 1) -> None:
+        self.operations += operations
+        self.evaluations += evaluations
+
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether to stop trying domains, because those tried so far took too long."""
+        gang_budget = self.core.evaluator.gang_budget
+        beyond_allowance = self.operations - self.evaluations * (gang_budget(1) - gang_budget(0))
+        budget, evaluations_max = gang_budget(len(self.gang.pending_members)), GANG_EVALUATIONS_MAX
+        if not self.may_pause:
+            budget, evaluations_max = min(budget, _UNPAUSED_OPERATIONS_MAX), UNPAUSED_EVALUATIONS_MAX
+        return beyond_allowance > budget or self.evaluations > evaluations_max
+
+    def limited(
+        self, candidates: Iterator[TopologyDomain | PendingPod]
+    ) -> Iterator[TopologyDomain | PendingPod]:
+        """`candidate_domains` until it is exceeded. The members that are evaluated for them count, too."""
+        for candidate in candidates:
+            if self.is_exceeded:
+                return
+            if isinstance(candidate, PendingPod):
+                self.spend(self.core.evaluator.decision_cost(candidate.pod))
+            yield candidate
 
 
 def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> Steps[GangSearchResult | None]:
