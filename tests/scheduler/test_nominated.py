@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from policysched import evaluate as plan
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import nominated_rows
+from policysched.evaluate.nominated_overlays import NominatedOverlays
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.verdict import NodeRejection
 from policysched.model.identifiers import NodeName, PodUid
@@ -174,6 +175,7 @@ def test_ignored_nominations_are_detected(
 
     monkeypatch.setattr(nominated_rows, "pods_added", lambda *_: Nothing())
     monkeypatch.setattr("policysched.evaluate.dry_run.pods_added", lambda *_: Nothing())
+    monkeypatch.setattr(NominatedOverlays, "_with_all", lambda self, _: self._new_overlay())
 
     @given(case=cases())
     @HUNT

@@ -1,5 +1,6 @@
 """Nominated pods of others cost a decision little, and an overlay that is kept judges like a new one."""
 
+from copy import copy
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import pytest
 
 from policysched import evaluate as plan
+from policysched.builtins.inter_pod_affinity import kernel as affinity_kernel
+from policysched.builtins.pod_topology_spread import kernel as spread_kernel
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
+from policysched.evaluate.columns.view import View
 from policysched.evaluate.nominated_overlays import NominatedOverlays
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
@@ -81,19 +85,39 @@ SPREAD = {
 APART = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
 
 
+def required(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+BESIDE = {**APART, "topologyKey": "topology.kubernetes.io/zone"}
+MANY = [{**APART, "labelSelector": {"matchLabels": {"app": f"other{number}"}}} for number in range(40)]
+
+
 @pytest.mark.parametrize(
-    ("spec", "nominated_spec"),
+    ("spec", "nominated_spec", "app"),
     [
-        ({"topologySpreadConstraints": [SPREAD]}, {}),
-        ({}, {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}}),
+        ({"topologySpreadConstraints": [SPREAD]}, {}, ""),
+        ({}, required("podAntiAffinity", APART), ""),
+        ({"topologySpreadConstraints": [SPREAD]}, {}, "web"),
+        (required("podAffinity", BESIDE), {}, "web"),
+        (required("podAffinity", BESIDE), required("podAntiAffinity", APART), ""),
+        (required("podAntiAffinity", *MANY), {}, ""),
     ],
-    ids=["the pod has terms of its own", "nominated pods have terms that select it"],
+    ids=[
+        "the pod has terms of its own",
+        "nominated pods have terms that select it",
+        "its spread constraints count them",
+        "its required affinity counts them",
+        "it requires affinity and they have terms that select it",
+        "it has many terms",
+    ],
 )
 def test_a_decision_does_not_look_at_each_node_with_nominated_pods_alone(
-    spec: dict[str, Any], nominated_spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    spec: dict[str, Any], nominated_spec: dict[str, Any], app: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes = [node(f"n{number}", zone=f"z{number % 3}") for number in range(63)]
-    waiting = [nominated(number, f"n{number}", cpu="1", spec=nominated_spec) for number in range(60)]
+    of_app = {"labels": {"app": app}, "spec": nominated_spec}
+    waiting = [nominated(number, f"n{number}", cpu="1", **of_app) for number in range(60)]
     rig = Rig("policy test version 1\ninclude kube_default\n", *nodes, *waiting)
 
     def decide(numbers: range) -> None:
@@ -107,12 +131,18 @@ def test_a_decision_does_not_look_at_each_node_with_nominated_pods_alone(
     assert len(rig.placements()) == 12 and views <= 10 * 12, f"{views} views in 10 decisions"
 
 
+ACROSS_NODES = [
+    "filter pod_topology_spread",
+    "filter inter_pod_affinity",
+]  # where nothing else rejects most nodes
+
+
 class RandomCluster:
     """Decisions with an overlay that is kept, beside decisions with a new one."""
 
     def __init__(self, seed: int) -> None:
         self.random, self.cache, self.number = Random(seed), ClusterCache(), 0
-        self.plan = plan.compile(program("include kube_default"))
+        self.plans = [plan.compile(program(*texts)) for texts in (["include kube_default"], ACROSS_NODES)]
         self.evaluator = plan.Evaluator(self.cache)
         self.nodes: list[str] = []
         self.nominated: list[tuple[Pod, NodeName]] = []
@@ -127,21 +157,29 @@ class RandomCluster:
             self.nodes.append(name)
         labels = {"kubernetes.io/hostname": name}
         self.cache.put_node(
-            node(name, cpu=self.random.choice("234"), zone=self.random.choice("xy"), labels=labels)
+            node(name, cpu=self.random.choice("234"), zone=self.random.choice("xyz"), labels=labels)
         )
 
     def pod(self, priority: int) -> Pod:
         self.number += 1
-        apart: dict[str, Any] = {"labelSelector": {"matchLabels": {"app": self.random.choice("ab")}}}
-        apart["topologyKey"] = self.random.choice(["kubernetes.io/hostname", "topology.kubernetes.io/zone"])
-        term = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+        keys = ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+
+        def term() -> dict[str, Any]:
+            labels = {"app": self.random.choice("ab")}
+            return {"topologyKey": self.random.choice(keys), "labelSelector": {"matchLabels": labels}}
+
         ports = [80] if self.random.random() < 0.2 else []
         spec: dict[str, Any] = {}
         if self.random.random() < 0.15:
-            spec["affinity"] = {"podAntiAffinity": term}
+            others = [] if self.random.random() < 0.5 else MANY
+            spec |= required("podAntiAffinity", term(), *others)
+        elif self.random.random() < 0.3:
+            spec |= required("podAffinity", *[term() for _ in range(self.random.randrange(1, 3))])
         if self.random.random() < 0.3:
-            spread = {**apart, "maxSkew": self.random.choice([1, 2]), "whenUnsatisfiable": "DoNotSchedule"}
-            spec["topologySpreadConstraints"] = [spread]
+            more = {"maxSkew": self.random.choice([1, 2]), "whenUnsatisfiable": "DoNotSchedule"}
+            if self.random.random() < 0.3:
+                more["minDomains"] = 3
+            spec["topologySpreadConstraints"] = [term() | more for _ in range(self.random.randrange(1, 3))]
         return pod(
             f"p{self.number}",
             cpu=self.random.choice("12"),
@@ -169,22 +207,29 @@ class RandomCluster:
                 self.cache.put_namespace(namespace(team=self.random.choice("ab")))
 
     def check(self) -> None:
-        asked, own, others, results = self.pod(0), None, self.nominated, list[object]()
+        asked, own, others = self.pod(0), None, self.nominated
         if self.nominated and self.random.random() < 0.4:
             asked, own = self.random.choice(self.nominated)
             others = [nominated for nominated in self.nominated if nominated[0] is not asked]
+        for compiled in self.plans:
+            self.check_with(compiled, asked, own, others)
+        self.kept += bool(self.evaluator._nominated_overlays._kept)
+
+    def check_with(
+        self, by: plan.Plan, asked: Pod, own: NodeName | None, others: list[tuple[Pod, NodeName]]
+    ) -> None:
+        results = list[object]()
         for overlay in (None, self.evaluator.overlay()):
             inputs: dict[str, Any] = {"now_ns": 0, "facts": FACTS, "samples": {}, "overlay": overlay}
             inputs |= {"nominated_node": own, "nominated_pods": others}
-            verdict = self.evaluator.evaluate(self.plan, asked, **inputs)
+            verdict = self.evaluator.evaluate(by, asked, **inputs)
             rejections = {} if verdict.selected else verdict.reason_counts()
-            dry_run = self.evaluator.dry_run(self.plan, asked, **inputs)
+            dry_run = self.evaluator.dry_run(by, asked, **inputs)
             potential = dry_run.potential_nodes
             results.append((verdict.selected, verdict.feasible_count, verdict.score, rejections))
             results.append((potential, dry_run.potential_or_feasible_nodes, dry_run.rejections(potential)))
             self.rejected += not verdict.selected
         assert results[:2] == results[2:], "the overlay that is kept and a new one differ"
-        self.kept += bool(self.evaluator._nominated_overlays._kept)
 
 
 def play(seeds: range) -> tuple[int, int]:
@@ -204,12 +249,28 @@ def test_an_overlay_that_is_kept_judges_like_a_new_one() -> None:
     assert kept > 300 and rejected > 20
 
 
-@pytest.mark.parametrize("bug", ["does not follow", "other pods"])
+@pytest.mark.parametrize("bug", ["does not follow", "other pods", "minimum stays", "affinity of the base"])
 def test_a_planted_bug_in_the_overlay_that_is_kept_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if bug == "does not follow":
         monkeypatch.setattr(Overlay, "follow", lambda _: True)
+    elif bug == "minimum stays":
+        counts = spread_kernel._Filter._counts_and_minimum
+
+        def minimum_without_nominated(self: Any, view: View, *of: Any) -> Any:
+            plain = copy(self)
+            plain._base = None
+            return counts(self, view, *of)[0], counts(plain, self._base or view, *of)[1]
+
+        monkeypatch.setattr(spread_kernel._Filter, "_counts_and_minimum", minimum_without_nominated)
+    elif bug == "affinity of the base":
+        violates = affinity_kernel._Filter._violates_required
+        monkeypatch.setattr(
+            affinity_kernel._Filter,
+            "_violates_affinity",
+            lambda self, view: violates(self, self._base or view),
+        )
     else:
         with_all = NominatedOverlays._with_all
 

@@ -104,11 +104,9 @@ class _Filter(FilterKernelBase):
         return _fingerprint(view, counted, self._own_anti, has_own=has_own)
 
     def alone(self, view: View, base: View) -> FilterKernel | None:
-        """Pods that are added to a node can only make it reject, if the pod requires no affinity."""
+        """Pods that are added to a node can only make it reject by anti-affinity, and only satisfy required affinity there."""
         if super().alone(view, base) is not None:
             return self
-        if self._affinity.required or self._own_anti.is_many:
-            return None
         kernel = _Filter(self._pod)
         kernel._base = base
         return kernel
@@ -128,6 +126,18 @@ class _Filter(FilterKernelBase):
 
     def _violates_affinity(self, view: View) -> Array | None:
         """The rows where required affinity does not hold; for all rows."""
+        violated = self._violates_required(view if self._base is None else self._base)
+        if self._base is None or violated is None or self._lacks_topology_key(view):
+            return violated
+        tally = self._tally_of_required(view)
+        if tally is None:
+            return violated
+        # A pod that all terms select is in each domain of its node, and so satisfies each there.
+        added = _counts_by_row(view, tally) > _counts_by_row(self._base, tally)
+        has_all_keys = np.logical_and.reduce([domain_codes(view, key) > 0 for key in self._required_keys])
+        return np.asarray(violated & ~(added & has_all_keys))
+
+    def _violates_required(self, view: View) -> Array | None:
         terms = self._affinity.required
         if not terms:
             return None

@@ -7,6 +7,7 @@ changes. Source of the formula: kubernetes v1.37
 
 import math
 from collections.abc import Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +96,10 @@ class _ConstraintDomains:
     labelled: Array
     all_labelled: bool
 
+    def of_counted_rows(self, amounts: Array) -> Array:
+        """What rows without a domain have stays: no sum by domain includes it."""
+        return amounts if self.counted is None else amounts * self.counted
+
 
 class _ConstraintSet:
     """The constraints of one pod that are evaluated together."""
@@ -139,10 +144,7 @@ class _ConstraintSet:
     def counts_by_domain(self, view: View, index: int) -> Array:
         """float64 by code: the counted pods."""
         constraint_domains, amounts = self.domains(view)[index], self.counts_by_row(view, index)
-        return sum_by_domain(
-            constraint_domains.codes,
-            amounts if constraint_domains.counted is None else amounts * constraint_domains.counted,
-        )
+        return sum_by_domain(constraint_domains.codes, constraint_domains.of_counted_rows(amounts))
 
     def fingerprint(self, view: View) -> Hashable:
         if self.lacks_topology_key(view):
@@ -207,6 +209,14 @@ class _Filter(FilterKernelBase):
 
     def __init__(self, pod: Pod, hard: Sequence[TopologySpreadConstraint]) -> None:
         self._constraints = _ConstraintSet(pod, hard)
+        self._base: View | None = None  # see `alone`
+
+    def alone(self, view: View, base: View) -> FilterKernel | None:
+        if super().alone(view, base) is not None:
+            return self
+        kernel = copy(self)
+        kernel._base = base
+        return kernel
 
     def rejected(self, view: View) -> Array:
         unlabelled, crowded = self._violations(view)
@@ -238,17 +248,33 @@ class _Filter(FilterKernelBase):
         for index, (constraint, constraint_domains) in enumerate(
             zip(self._constraints.all, domains_of_constraints, strict=True)
         ):
-            in_domains = self._constraints.counts_by_domain(view, index)
-            domain_count = int(np.count_nonzero(constraint_domains.has_counted_rows))
-            minimum = (
-                float(in_domains[constraint_domains.has_counted_rows].min()) if domain_count else math.inf
-            )
-            if domain_count < constraint.min_domains:
-                minimum = 0
-            too_many = in_domains + (int(constraint.selects_itself) - minimum) > constraint.max_skew
+            in_domain, minimum = self._counts_and_minimum(view, index, constraint_domains)
+            if np.count_nonzero(constraint_domains.has_counted_rows) < constraint.min_domains:
+                minimum = np.zeros(1)
+            too_many = in_domain + (int(constraint.selects_itself) - minimum) > constraint.max_skew
             unlabelled |= (constraint_domains.codes == 0) & ~crowded
-            crowded |= too_many[constraint_domains.codes] & ~unlabelled
+            crowded |= too_many & ~unlabelled
         return unlabelled, crowded
+
+    def _counts_and_minimum(
+        self, view: View, index: int, constraint_domains: _ConstraintDomains
+    ) -> tuple[Array, Array]:
+        """For all rows: the counted pods in the domain of the row, and in the domain with the fewest (one value if it is the same
+        for all rows)."""
+        codes, constraints = constraint_domains.codes, self._constraints
+        by_domain = constraints.counts_by_domain(self._base or view, index)
+        counts = by_domain[constraint_domains.has_counted_rows]
+        minimum = np.full(1, counts.min(initial=math.inf))
+        if self._base is None:
+            return by_domain[codes], minimum
+        added = constraints.counts_by_row(view, index) - constraints.counts_by_row(self._base, index)
+        in_domain = by_domain[codes] + constraint_domains.of_counted_rows(added)
+        if np.count_nonzero(counts == minimum) == 1:
+            # Pods that come to the only domain with the fewest raise the minimum, at most to that of the others.
+            second = counts[counts > minimum].min(initial=math.inf)
+            lowest = constraint_domains.has_counted_rows[codes] & (by_domain[codes] == minimum)
+            minimum = np.where(lowest, np.minimum(in_domain, second), minimum)
+        return in_domain, minimum
 
 
 class _SpreadNormalizer:
