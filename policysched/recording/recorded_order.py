@@ -47,7 +47,7 @@ class RecordedOrderScheduler(Scheduler):
         now_ns = first.at_ns
         self._timers.advance(now_ns)
         while self._reload.busy:
-            self._reload.step(now_ns)
+            self._reload.take_slice(now_ns)
         entry = self._entry_of(first.uid)
         if isinstance(entry, str):
             self._take_commands(now_ns)

@@ -25,7 +25,7 @@ class NamespaceEvents:
             core.queue, change_id, self._enqueue_again, cost_of=core.pre_enqueue_operations
         )
         self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
-            core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations
+            core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations, rests=False
         )
 
     def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:

@@ -34,7 +34,8 @@ _TIMED_OUT_MEMBERS_MAX = 500
 
 
 class PodEnqueuer:
-    """Owns the deadlines of the queue: order keys that change with time, gang timeouts, reports of incomplete gangs."""
+    """Owns the deadlines of the queue: order keys that change with time, gang timeouts, reports of incomplete gangs.
+    `timeouts`: by gang, the members that its timeout has not reached."""
 
     def __init__(self, core: SchedulerCore, errors: InternalErrors) -> None:
         self._core = core
@@ -45,7 +46,7 @@ class PodEnqueuer:
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
         self._unreported_since_ns = 0
         self._group_problems = GroupProblems(core)
-        self._timeouts: SlicedChanges[GangId, PodUid] = SlicedChanges(
+        self.timeouts: SlicedChanges[GangId, PodUid] = SlicedChanges(
             core.queue,
             lambda gang_id: change_id(gang_id[1]),
             self._apply_timeout_to,
@@ -330,7 +331,7 @@ class PodEnqueuer:
             gang.holds.add(GANG_TIMEOUT)
         self.refresh_gang(gang, now_ns, "GangTimeout")
         if not gang.best_effort:
-            self._timeouts.begin(gang.id, gang.pending_members, now_ns)
+            self.timeouts.begin(gang.id, gang.pending_members, now_ns)
 
     def _apply_timeout_to(self, gang_id: GangId, uids: list[PodUid], now_ns: int) -> None:
         """Those that changed meanwhile are rejected already, of another gang, or gone."""
@@ -362,7 +363,7 @@ class PodEnqueuer:
 
     def advance(self, now_ns: int) -> None:
         """Do everything that is due, and of the order keys a slice."""
-        operations = 0
+        operations = 0 if self.order_key_expiries.begin_slice() else POD_OPERATIONS_PER_SLICE
         while (
             operations < POD_OPERATIONS_PER_SLICE and (pod := self.order_key_expiries.pop(now_ns)) is not None
         ):
@@ -386,7 +387,6 @@ class PodEnqueuer:
             self._unreported_members.update(dict.fromkeys(gang.pending_members))
             self._unreported_since_ns = at_ns
         self._report_incomplete_gangs(now_ns)
-        self._timeouts.advance(now_ns)
         self._group_problems.advance(now_ns)
 
     def next_time_ns(self) -> int | None:
@@ -394,7 +394,6 @@ class PodEnqueuer:
             self._gang_deadlines.first_key(),
             self._incomplete_gangs.first_key(),
             self._unreported_since_ns if self._unreported_members else None,
-            self._timeouts.next_time_ns(),
             self._group_problems.next_time_ns(),
             self.order_key_expiries.next_time_ns(),
         )

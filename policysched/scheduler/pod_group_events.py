@@ -20,6 +20,8 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.queue.gang_registry import POD_GROUP_CHANGE, GangId, QueuedGang
+from policysched.scheduler.queue.movable_heap import earlier_ns
+from policysched.scheduler.slice_turns import Slice
 from policysched.scheduler.sliced_changes import PODS_PER_SLICE, SlicedChanges
 
 NS_PER_POD = 1_500_000
@@ -100,21 +102,27 @@ class PodGroupEvents:
             self.apply(_MembersChanged(key), now_ns, synced=synced)
 
     def next_time_ns(self) -> int | None:
-        if self._applying or not self._waiting:
-            return self._slices.next_time_ns()
-        return min(self._used_until_ns.get(namespace, 0) - _BURST_NS for namespace in self._waiting)
+        begins_ns = [
+            self._used_until_ns.get(namespace, 0) - _BURST_NS
+            for namespace in self._waiting
+            if namespace not in self._applying
+        ]
+        return earlier_ns(self._slices.next_time_ns(), *begins_ns)
 
-    def advance(self, now_ns: int) -> None:
-        """Apply a slice of a change that has begun, of each namespace in turn, then the changes that have waited long enough,
-        those of a namespace in their order."""
-        self._slices.advance(now_ns)
-        for namespace in list(self._waiting):
-            waiting = self._waiting[namespace]
-            while waiting and self._may_apply(namespace, now_ns):
-                with raises_for(change_id(namespace)):
-                    self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
-            if not waiting:
-                del self._waiting[namespace]
+    def take_slice(self, now_ns: int) -> Slice | None:
+        """Apply a slice of a change that has begun, of each namespace in turn. If there is none, begin with the changes of a
+        namespace that have waited long enough, in their order."""
+        taken = self._slices.take_slice(now_ns)
+        namespace = next((name for name in self._waiting if self._may_apply(name, now_ns)), None)
+        if taken is not None or namespace is None:
+            return taken
+        waiting, pod_count = self._waiting[namespace], 0
+        while waiting and pod_count < PODS_PER_SLICE and self._may_apply(namespace, now_ns):
+            with raises_for(change_id(namespace)):
+                pod_count += self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
+        if not waiting:
+            del self._waiting[namespace]
+        return Slice(namespace, pod_count)
 
     def _may_apply(self, namespace: str, now_ns: int) -> bool:
         has_used_its_time = self._used_until_ns.get(namespace, 0) - _BURST_NS > now_ns
@@ -148,8 +156,8 @@ class PodGroupEvents:
             self._apply_again(uid, now_ns, synced=synced)
         self._end_silence(silenced)
 
-    def _apply(self, namespace: str, event: _Change, now_ns: int) -> None:
-        """At once if the pods are few, otherwise the first slice."""
+    def _apply(self, namespace: str, event: _Change, now_ns: int) -> int:
+        """At once if the pods are few, otherwise the first slice. Returns how many pods that may be."""
         pods = self._affected_pods(event, now_ns)
         self._charge(namespace, len(pods), now_ns)
         application = _Application(self._silence(pods), len(pods) > PODS_PER_SLICE)
@@ -157,6 +165,7 @@ class PodGroupEvents:
         for gang, _ in list(application.silenced.values()):
             self._hold(application, gang, now_ns)
         self._slices.begin(namespace, pods, now_ns)
+        return min(len(pods), PODS_PER_SLICE)
 
     def _apply_to(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
         for uid in pods:

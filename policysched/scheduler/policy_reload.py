@@ -7,8 +7,7 @@ waits for their first samples before it is prepared. Before the first attempt of
 becomes active at once, and its pods wait while the totals over pods are built in slices. Which pods
 are in a canary is told in slices, too.
 
-Slices for the text of a team are at the expense of its namespace: between two of them is an attempt,
-and while the namespace rests (`DecisionTime`), there are none.
+Slices for the text of a team are at the expense of its namespace (`slice_turns`).
 """
 
 from collections import Counter
@@ -26,6 +25,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PoliciesUpdated
 from policysched.scheduler.policies.first_samples import same_query
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
+from policysched.scheduler.slice_turns import Slice
 
 
 class PolicyPods(Protocol):
@@ -72,8 +72,6 @@ class PolicyReload:
         self._in_preparation: dict[str, _PlanInPreparation] = {}
         self._awaiting_samples: dict[str, tuple[Program, Plan]] = {}
         self._totals_of_active: dict[str, tuple[Program, Iterator[None]]] = {}
-        self._uncharged: str | None = None  # the namespace that the last slice was for
-        self._gives_way = False
 
     @property
     def busy(self) -> bool:
@@ -156,32 +154,15 @@ class PolicyReload:
         return self._core.queue.decision_time.rest_ends_ns(owner)
 
     def next_time_ns(self) -> int | None:
-        """When the first rest ends. A part of the timers, of which nothing else is due: `step` has its own turn."""
+        """When the first rest ends: beside that, `busy` says whether there is a slice to take."""
         return min(filter(None, map(self._rest_ends_ns, self._in_slices())), default=None)
 
-    def advance(self, now_ns: int) -> None:
-        pass
-
-    def charge(self, elapsed_ns: int) -> bool:
-        """Charge the time of the last step to the namespace that it was for. False: it was for none."""
-        owner, self._uncharged = self._uncharged, None
-        if owner is not None:
-            self._core.queue.decision_time.charge_failed_attempt(owner, elapsed_ns)
-        return owner is not None
-
-    def step(self, now_ns: int) -> bool:
-        """Run one slice; activate the plan after the last one. True: it was at the expense of a namespace (`charge`), so that
-        there is no attempt beside it."""
-        gave_way, self._gives_way = self._gives_way, False
-        if not gave_way:
-            self._step(now_ns)
-        return self._gives_way
-
-    def _step(self, now_ns: int) -> None:
+    def take_slice(self, now_ns: int) -> Slice | None:
+        """Run one slice; activate the plan after the last one."""
         for name, (program, totals) in list(self._totals_of_active.items()):
             with self._core.raises_for_text(program):
                 if next(totals, _DONE) is not _DONE:
-                    return
+                    return Slice("")
             self._end_counting(name)
         for name in [
             name for name in self._awaiting_samples if not self._core.samples.first_samples.missing(name)
@@ -191,15 +172,14 @@ class PolicyReload:
                 self._start_preparation(program, plan, now_ns)
         policy = self._next_policy()
         if policy is None:
-            return
-        self._uncharged = self._core.permissions.owner(policy)
-        self._gives_way = self._uncharged is not None
+            return None
         preparation = self._in_preparation.get(policy)
         if preparation is None:
             self._core.canaries.sort_slice(self._core.canaries.active[policy])
-            return
-        with self._core.raises_for_text(preparation.program):
-            self._prepare(preparation, now_ns)
+        else:
+            with self._core.raises_for_text(preparation.program):
+                self._prepare(preparation, now_ns)
+        return Slice(self._core.permissions.owner(policy) or "")
 
     def _prepare(self, preparation: _PlanInPreparation, now_ns: int) -> None:
         name = preparation.program.name

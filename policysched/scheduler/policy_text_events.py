@@ -25,10 +25,7 @@ from policysched.scheduler.queue.equivalence import program_reads_queue
 from policysched.scheduler.queue.gang_registry import POLICY_CHANGE, GangId
 from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult, evaluate_pre_enqueue
 from policysched.scheduler.sliced_changes import SlicedChanges
-from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE, pods_per_slice
-
-_AT_ONCE_OPERATIONS_MAX = POD_OPERATIONS_PER_SLICE // 10
-"""For each pod: half a millisecond, where they read long lists of it."""
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, pods_per_slice
 
 
 class PolicyTextEvents:
@@ -109,7 +106,7 @@ class PolicyTextEvents:
         with self._enqueuer.using(precomputed):
             waiting = [pod.uid for pod in self.pods_of(policy) if self._awaits_text(pod.uid, now_ns)]
         self.slices.begin(policy, waiting, now_ns)
-        if at_once and core.plan(policy).pre_enqueue_operations <= _AT_ONCE_OPERATIONS_MAX:
+        if at_once and core.plan(policy).pre_enqueue_operations <= POD_OPERATIONS_AT_ONCE_MAX:
             self.slices.finish(policy, now_ns)
 
     def forget(self, policy: str) -> None:
@@ -122,7 +119,7 @@ class PolicyTextEvents:
         core, observed = self._core, self._core.cache.pods[uid]
         is_in_flight = uid in core.binds.in_flight
         if is_in_flight or not self._membership.is_unplaced(observed):
-            if not is_in_flight and self._operations(uid) > _AT_ONCE_OPERATIONS_MAX:
+            if not is_in_flight and self._operations(uid) > POD_OPERATIONS_AT_ONCE_MAX:
                 core.uncounted_policies.add(observed.pod.scheduler)
                 return True
             with raises_for(pod_id(observed.pod)):

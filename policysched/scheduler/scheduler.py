@@ -69,6 +69,7 @@ from policysched.scheduler.quota_warnings import QuotaWarnings
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.sample_wait_reports import SampleWaitReports
+from policysched.scheduler.slice_turns import SliceTurns
 from policysched.scheduler.storage_events import StorageEvents
 from policysched.scheduler.timers import (
     DeferredReports,
@@ -118,10 +119,10 @@ class Scheduler:
         prebinder = self._prebinder = Prebinder(core, self._bind_tracker)
         self._kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
-        self._namespace_events = NamespaceEvents(core, self._membership)
-        self._policy_text_events = PolicyTextEvents(core, self._membership, enqueuer)
-        self._reload = PolicyReload(core, self._policy_text_events)
-        self._sample_events = SampleEvents(core, self._reload, self._outages)
+        namespaces = self._namespace_events = NamespaceEvents(core, self._membership)
+        texts = self._policy_text_events = PolicyTextEvents(core, self._membership, enqueuer)
+        reload = self._reload = PolicyReload(core, texts)
+        self._sample_events = SampleEvents(core, reload, self._outages)
         self._storage_events = StorageEvents(core, self._prebinder)
         self._pod_events = PodEvents(
             core,
@@ -135,15 +136,17 @@ class Scheduler:
         self._pod_group_events = PodGroupEvents(core, self._pod_events, enqueuer)
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
         pods, gangs = self._pod_attempts, GangAttempts(core, self._pod_attempts, enqueuer, preemption)
-        self._attempts = AttemptRunner(core, enqueuer, self._namespace_events, pods, gangs, errors)
+        self._attempts = AttemptRunner(core, enqueuer, namespaces, pods, gangs, errors)
         self._canary_guards = CanaryGuards(core, self._reload)
-        namespaces, texts = self._namespace_events, self._policy_text_events
-        # Of many pods: who never calls `decide` advances these.
-        self.changes = Timers((self._pod_group_events, namespaces.charges, namespaces.slices, texts.slices))
+        self.slices = SliceTurns(
+            core.queue,
+            (self._pod_group_events, namespaces.charges, namespaces.slices, texts.slices, enqueuer.timeouts),
+            reload,
+            enqueuer.order_key_expiries,
+        )
         self._timers = Timers(
             (
                 GangBindFailures(core, prebinder, preemption),
-                self.changes,
                 core.queue,
                 core.quotas,
                 enqueuer,
@@ -154,7 +157,7 @@ class Scheduler:
                 self._prebinder,
                 self._extender_calls,
                 self._canary_guards,
-                self._reload,
+                self.slices,
                 *(ReportTimer(part(core), errors) for part in REPORT_TIMERS),
             )
         )
@@ -279,36 +282,34 @@ class Scheduler:
         return next_ns is not None and (next_ns <= now_ns or next_ns != self._timer_at_ns)
 
     def decide(self, now_ns: int) -> list[Command]:
-        """Continue the attempt in progress, or do what is due, prepare a slice of a new policy text and attempt the first
-        entry of the queue. Does nothing when not `ready`."""
+        """Continue the attempt in progress, or do what is due, then a slice or an attempt. Does nothing when not `ready`."""
         cost_max = self._core.limits.attempt_step_cost_max
         if self.attempt_in_progress:
             self._attempts.advance(cost_max, now_ns)
         elif self.attempt_paused:
             self._timers.advance(now_ns)
-            self._attempts.advance_pause(cost_max, now_ns)
+            if not self.slices.step(now_ns, beside_pause=True):
+                self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
             is_done = self._core.quotas.has_released or self._core.evaluator.refresh_slice()
-            if not is_done and not self._reload.step(now_ns):
+            if not is_done and not self.slices.step(now_ns):
                 self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
 
     def account_time(self, elapsed_ns: int) -> int | None:
-        """How long the last call of `decide` took, as the caller measured it, so that neither a policy nor a namespace takes
-        the time of others (`queue.decision_time`). Returns how long the attempt took that ended in it; None: none did."""
-        return None if self._reload.charge(elapsed_ns) else self._attempts.account_time(elapsed_ns)
+        """How long the last call of `decide` took, as the caller measured it, so that nobody takes the time of others
+        (`queue.decision_time`). Returns how long the attempt took that ended in it; None: none did."""
+        return None if self.slices.charge(elapsed_ns) else self._attempts.account_time(elapsed_ns)
 
     @property
     def attempt_in_progress(self) -> bool:
-        """Whether an attempt has steps left, or waits for those of earlier entries of its policy. Nothing of it is in
-        effect yet."""
+        """Whether an attempt has steps left, or waits for those of earlier entries. Nothing of it is in effect yet."""
         return self._attempts.in_progress
 
     @property
     def attempt_paused(self) -> bool:
-        """Whether a gang's attempt is interrupted, so that events are applied and pods decided. Nothing of it is in
-        effect yet."""
+        """Whether a gang's attempt is interrupted: events are applied and pods decided. Nothing of it is in effect yet."""
         return self._attempts.paused
 
     @property

@@ -1,12 +1,15 @@
-"""Changes that affect many pods: they are applied in slices, between which pods of others are decided."""
+"""Changes that affect many pods: they are applied in slices, between which pods of others are decided.
 
-from collections import OrderedDict
+Slices are at the expense of the namespace of the change (`slice_turns`). While it rests (`DecisionTime`), there are none.
+"""
+
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from policysched.scheduler.blame import ObjectId, raises_for
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
-from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE
+from policysched.scheduler.slice_turns import Slice
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, POD_OPERATIONS_PER_SLICE
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
@@ -18,7 +21,7 @@ PODS_PER_SLICE = 32
 class SlicedChanges(Generic[Key, Item]):
     """At most one change for each key, a namespace, policy or gang; `apply` applies it to a slice of what it affects, `end`
     follows the last one. `cost_of` an item is its static cost, in operations. `id_of` a key says who is at fault if one of
-    them raises. A part of the timers."""
+    them raises, and in which namespace, which pays. `rests`: not if others wait for the change."""
 
     def __init__(
         self,
@@ -27,39 +30,50 @@ class SlicedChanges(Generic[Key, Item]):
         apply: Callable[[Key, list[Item], int], None],
         end: Callable[[Key, int], None] = lambda _key, _now_ns: None,
         cost_of: Callable[[Item], int] = lambda _item: 0,
+        *,
+        rests: bool = True,
     ) -> None:
         self._queue = queue
         self._id_of = id_of
         self._apply = apply
         self._end = end
         self._cost_of = cost_of
-        self._left: OrderedDict[Key, dict[Item, None]] = OrderedDict()
+        self._rests = rests
+        self._left: dict[str, dict[Key, dict[Item, None]]] = {}  # by payer
         self._began_ns = 0
 
     def begin(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
-        """Apply the first slice. A change of the key that has not reached everything is replaced."""
-        self._left[key] = dict.fromkeys(items)
+        """Apply the first slice, unless it is a slow one. A change of the key that has not reached everything is replaced."""
+        left = self._left.setdefault(self._id_of(key).namespace, {})[key] = dict.fromkeys(items)
         self._began_ns = now_ns
-        self.reach(key, self._left[key], now_ns)
+        is_slow = bool(left) and self._cost_of(next(iter(left))) > POD_OPERATIONS_AT_ONCE_MAX
+        if not is_slow or self._queue.order_is_given:
+            self.reach(key, left, now_ns)
 
     def left(self, key: Key) -> Collection[Item]:
         """What the change has not reached."""
-        return self._left.get(key, ())
+        return self._left.get(self._id_of(key).namespace, {}).get(key, ()) if self._left else ()
 
     def next_time_ns(self) -> int | None:
-        return self._began_ns if self._left else None
+        if not self._left:
+            return None
+        return min(self._rest_ends_ns(payer) or self._began_ns for payer in self._left)
 
-    def advance(self, now_ns: int) -> None:
-        """Apply a slice of the first change of each `id_of` in turn: a namespace with many gangs has one turn for all."""
-        if self._left:
-            first = next(iter(self._left))
-            of_first = self._id_of(first)
-            for key in [key for key in self._left if self._id_of(key) == of_first]:
-                self._left.move_to_end(key)
-            self.reach(first, self._left[first], now_ns)
+    def take_slice(self, now_ns: int) -> Slice | None:
+        """Apply a slice of the first change of each namespace in turn: one with many gangs has one turn for all."""
+        payer = next((payer for payer in self._left if self._rest_ends_ns(payer) is None), None)
+        if payer is None:
+            return None
+        changes = self._left[payer] = self._left.pop(payer)
+        key = next(iter(changes))
+        return Slice(payer, self.reach(key, changes[key], now_ns))
 
-    def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
-        """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask."""
+    def _rest_ends_ns(self, payer: str) -> int | None:
+        return self._queue.decision_time.rest_ends_ns(payer) if self._rests else None
+
+    def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> int:
+        """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask. Returns
+        to how many."""
         taken, operations = list[Item](), 0
         for item in items:
             operations += self._cost_of(item)
@@ -68,18 +82,23 @@ class SlicedChanges(Generic[Key, Item]):
                 break
             taken.append(item)
         self._apply_to(key, taken, now_ns)
+        return len(taken)
 
     def finish(self, key: Key, now_ns: int) -> None:
         """Apply the change to everything that it has not reached."""
-        while key in self._left:
-            self._apply_to(key, list(self._left[key]), now_ns)
+        while left := self.left(key):
+            self._apply_to(key, list(left), now_ns)
 
     def _apply_to(self, key: Key, items: list[Item], now_ns: int) -> None:
-        left = self._left[key]
+        object_id = self._id_of(key)
+        changes = self._left[object_id.namespace]
+        left = changes[key]
         for item in items:
             del left[item]
-        with raises_for(self._id_of(key)):
+        with raises_for(object_id):
             self._apply(key, items, now_ns)
             if not left:
-                del self._left[key]
+                del changes[key]
+                if not changes:
+                    del self._left[object_id.namespace]
                 self._end(key, now_ns)

@@ -17,6 +17,8 @@ _NODES_PER_COST_UNIT = 50
 OPERATIONS_PER_COST_UNIT = 500
 POD_OPERATIONS_PER_SLICE = 250
 """Operations for pods, not for pods and nodes, that are made at once: 5 ms, where they read long lists of the pod."""
+POD_OPERATIONS_AT_ONCE_MAX = POD_OPERATIONS_PER_SLICE // 10
+"""For a pod: half a millisecond. What takes longer for each of many pods is always in slices."""
 VISITS_PER_PIECE = 50
 NEW_CLASS_COST = 25
 """Of evaluating a pod that shares nothing with those before it, with the reasons of the nodes: beside `evaluation_cost`."""

@@ -152,9 +152,9 @@ class Observer:
 
     def _finish_changes(self, now_ns: int) -> None:
         """Those of many pods go on where a scheduler decides, which this one never does."""
-        changes = self._scheduler.changes
+        changes = self._scheduler.slices.changes
         while self._synced and (at_ns := changes.next_time_ns()) is not None and at_ns <= now_ns:
-            changes.advance(now_ns)
+            changes.take_slice(now_ns)
 
     # ── a bind of the other scheduler ──────────────────────────────────────────────────────────────────────────────
 

@@ -9,6 +9,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import pod_enqueuer
 from policysched.scheduler.canaries import ActiveCanary
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from tests.builders import namespace, node, placed, pod
 from tests.scheduler.rig import FIT, Rig
 
@@ -300,8 +301,8 @@ def test_a_gang_is_restarted_a_few_slow_members_at_a_time(
     were_held = any(gang.held for gang in rig.scheduler.core.gangs)
     settle(rig, calls)
 
-    assert were_held == (groups == 1), "one of two members is done in one call"
-    assert calls.most <= 4
+    assert were_held
+    assert calls.most <= 2
     assert calls.total >= PODS
     gangs = [*rig.scheduler.core.gangs]
     assert len(gangs) == groups
@@ -314,6 +315,7 @@ def test_a_gang_that_is_restarted_waits_for_one_slice_of_all_gangs_of_a_namespac
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pod_enqueuer, "_TIMED_OUT_MEMBERS_MAX", 10**9)  # all gangs time out in one call
+    calls = Calls(monkeypatch, PodEnqueuer, "_apply_timeout_to")  # to one member
     rig = Rig(HEAD + QUEUE.format(lists=SLOW, number=1) + GANG, node("a", cpu="1"))
     for gang in range(20):
         namespace_name = "friend" if gang == 0 else "tenant"
@@ -323,7 +325,6 @@ def test_a_gang_that_is_restarted_waits_for_one_slice_of_all_gangs_of_a_namespac
         )
     rig.pass_time(20)
     rig.now_ns += 300 * 10**9
-    calls = Calls(monkeypatch, plans.Plan, "order_key")
     rig.commands += rig.scheduler.decide(rig.now_ns)
     friendly = next(gang for gang in rig.scheduler.core.gangs if "g0" in gang.name)
     assert friendly.held
@@ -331,7 +332,7 @@ def test_a_gang_that_is_restarted_waits_for_one_slice_of_all_gangs_of_a_namespac
     while friendly.held:
         calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
 
-    assert calls.total <= 16 + 2, "the members of both namespaces take turns"
+    assert calls.total <= 16, "the members of both namespaces take turns"
     settle(rig, calls)
     assert not any(gang.held for gang in rig.scheduler.core.gangs)
 

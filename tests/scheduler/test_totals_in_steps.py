@@ -101,7 +101,7 @@ def check_new_text(scope: str) -> None:
         rig.observe(pod("third"))
         visits.settle(rig)
 
-    assert visits.bound()[0] == (0, "second")
+    assert visits.bound()[0] == (1, "second"), "a slice and an attempt take turns"
     assert sum(visits.pods[:prepared]) >= TOTALS * PODS
     assert max(visits.pods[:prepared]) <= PODS_PER_STEP
     assert sum(visits.pods[prepared:]) <= OWN_PODS

@@ -13,6 +13,7 @@ from policysched.scheduler.scheduler import Scheduler
 
 CREDIT_S, DEBT_MAX_S = 0.1, 1.0
 _LONG_SHARE = 0.2
+_ORDINARY_POD_S = 0.0002
 _SHARE = SchedulerLimits().failed_attempts_share
 _NAMESPACES, _RECENT_S = 5, 60.0
 """All namespaces together have as much as so many. Then those without debts for less than a minute are overdrawn, too."""
@@ -46,6 +47,11 @@ class TimeAccounts:
             return self._account_time(elapsed_ns)
         is_long = self._random.random() < _LONG_SHARE
         cost_s = self._random.choice((0.05, 0.2, 0.4)) if is_long else 0.0002
+        taken = self._scheduler.slices._uncharged
+        if taken is not None:
+            if taken.payer:
+                self._charge(taken.payer, max(0.0, cost_s - taken.pod_count * _ORDINARY_POD_S))
+            return self._account_time(round(cost_s * 1e9))
         run = self._scheduler._attempts._last_run
         attempts_before = None if run is None else run.attempts_before
         attempt_ns = self._account_time(round(cost_s * 1e9))

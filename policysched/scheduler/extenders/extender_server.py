@@ -173,7 +173,7 @@ class ExtenderServer:
         for part in self._timers:
             part.advance(now_ns)
         if self._reload.busy:
-            self._reload.step(now_ns)
+            self._reload.take_slice(now_ns)
         return self._take_commands()
 
     def _take_commands(self) -> list[Command]:

@@ -8,6 +8,7 @@ not measured, so that the same cluster gives the same order.
 from policysched.scheduler.queue.decision_time import FAILED_ATTEMPT_CREDIT_NS, SHARES_OF_ALL
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX
 
 _KEY_NS = 40_000
 """A key of few operations, and the new place in the queue."""
@@ -19,7 +20,8 @@ _ACCOUNTS_MAX = 1_000
 
 class OrderKeyExpiries:
     """Pods by the time at which their keys expire. The account of a namespace is the time at which what was computed for it
-    is paid by its share, as in `DecisionTime`."""
+    is paid by its share, as in `DecisionTime`. `has_slow_keys`: the last slice; there is no attempt beside it. `is_held`: there
+    is none beside the next one (`slice_turns`)."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -28,6 +30,12 @@ class OrderKeyExpiries:
         self._namespaces: MovableHeap[str] = MovableHeap()  # by the time of their next pod
         self._paid_ns: dict[str, int] = {}
         self._all_paid_ns = 0
+        self.has_slow_keys = self.is_held = False
+
+    def begin_slice(self) -> bool:
+        """False: it is the turn of others."""
+        self.has_slow_keys = False
+        return not self.is_held
 
     def put(self, pod: PendingPod, expires_ns: int) -> None:
         """Add the pod, or change its time."""
@@ -72,6 +80,7 @@ class OrderKeyExpiries:
 
     def charge(self, pod: PendingPod, operations: int, now_ns: int) -> None:
         """The key of the pod is computed, at that cost."""
+        self.has_slow_keys |= operations > POD_OPERATIONS_AT_ONCE_MAX
         if self._share >= 1:
             return
         if len(self._paid_ns) >= _ACCOUNTS_MAX:

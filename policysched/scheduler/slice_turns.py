@@ -1,0 +1,97 @@
+"""Slices of long work beside the attempts: those for a namespace are at its expense, as failed attempts are (`DecisionTime`).
+
+    slice of a namespace ──► attempt ──► slice of the next namespace ──► attempt ──► slow order keys ──► attempt ──► ...
+
+They take turns, so that no attempt is charged for a slice, and others wait for one slice at most.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from policysched.scheduler.queue.movable_heap import earlier_ns
+from policysched.scheduler.queue.order_key_expiries import OrderKeyExpiries
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+
+ORDINARY_POD_NS = 200_000
+"""So much of a slice is for each pod at nobody's expense: whoever changes a text or a namespace causes it, not the pods."""
+
+
+class Slice(NamedTuple):
+    """`payer`: the namespace at whose expense it was; empty: at nobody's."""
+
+    payer: str
+    pod_count: int = 0
+
+
+class SlicedWork(Protocol):
+    def next_time_ns(self) -> int | None:
+        """When there is a slice to take; None: not before something else happens."""
+
+    def take_slice(self, now_ns: int) -> Slice | None:
+        """Do one slice. None: there is none now."""
+
+
+class SlicesInTurn:
+    """A slice of each part in turn."""
+
+    def __init__(self, parts: Iterable[SlicedWork]) -> None:
+        self._parts = deque(parts)
+
+    def next_time_ns(self) -> int | None:
+        return earlier_ns(*[part.next_time_ns() for part in self._parts])
+
+    def take_slice(self, now_ns: int) -> Slice | None:
+        for _ in range(len(self._parts)):
+            self._parts.rotate(-1)
+            taken = self._parts[-1].take_slice(now_ns)
+            if taken is not None:
+                return taken
+        return None
+
+
+class SliceTurns:
+    """`changes` of many pods: who never calls `decide` takes their slices. They go on in the pauses of an attempt; `texts` do not
+    become active in one. A part of the timers, of which nothing else is due: `step` has its own turn."""
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        changes: Iterable[SlicedWork],
+        texts: SlicedWork,
+        order_keys: OrderKeyExpiries,
+    ) -> None:
+        self._queue = queue
+        self.changes = SlicesInTurn(changes)
+        self._all = SlicesInTurn((self.changes, texts))
+        self._order_keys = order_keys
+        self._gives_way = self._had_keys = False
+        self._uncharged: Slice | None = None
+
+    def next_time_ns(self) -> int | None:
+        return self._all.next_time_ns()
+
+    def advance(self, now_ns: int) -> None:
+        pass
+
+    def step(self, now_ns: int, *, beside_pause: bool = False) -> bool:
+        """Take a slice, unless the last call did and there is something to attempt. True: one was taken, and there is no attempt
+        beside it."""
+        keys, self._uncharged = self._order_keys, None
+        gave_way = self._gives_way and (beside_pause or self._queue.can_pop)
+        if keys.has_slow_keys:  # they have accounts of their own
+            self._uncharged, self._had_keys = Slice(""), True
+        elif not gave_way:
+            work = self.changes if beside_pause else self._all
+            self._uncharged, self._had_keys = work.take_slice(now_ns), False
+        self._gives_way = self._uncharged is not None
+        keys.is_held = self._gives_way or self._had_keys
+        return self._gives_way
+
+    def charge(self, elapsed_ns: int) -> bool:
+        """Charge the time of the last step to whoever pays for it. False: it took no slice."""
+        taken, self._uncharged = self._uncharged, None
+        if taken is not None and taken.payer:
+            charged_ns = elapsed_ns - taken.pod_count * ORDINARY_POD_NS
+            self._queue.decision_time.charge_failed_attempt(taken.payer, charged_ns)
+        return taken is not None

@@ -1,0 +1,176 @@
+"""Changes that reach many slow pods of a namespace: their slices are at the expense of that namespace, and of no attempt."""
+
+from collections.abc import Callable
+
+import pytest
+
+from policysched.evaluate.plan import plan as plans
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.queue.decision_time import DecisionTime
+from tests.builders import namespace, node, pending, placed, pod
+from tests.scheduler.rig import Rig
+from tests.scheduler.test_slices_by_cost import GANG, HEAD, OTHER, QUEUE, QUOTA, SLOW
+
+MS = 10**6
+PODS = 100
+SLOW_MS = 15
+ORDER = HEAD + QUEUE.format(lists=SLOW, number=1)
+BY_TIER = HEAD + QUOTA.format(
+    lists='(namespace.labels["tier"] else "") == "b" and ' + SLOW, number=1
+).replace("10", "1000")
+
+
+class SliceRig(Rig):
+    """Each key and each charge of a pod of `tenant` takes 15 ms, other calls 1 ms; a pod of `friendly` arrives every 50 ms.
+    `slow_ends_ns`: of each key and charge; `waits_ns`: of the friendly pods; `most`: keys and charges in one call."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str, *pods: Pod, on: str | None = None) -> None:
+        self.slow_ends_ns, self.waits_ns, self.most, self._slow = list[int](), list[int](), 0, 0
+        self._arrived: dict[str, int] = {}
+        for name in ("order_key", "quota_charge"):
+            self._watch(monkeypatch, name)
+        texts = {"main.policy": text, "other.policy": OTHER}
+        large = node("a", cpu="1000", pods="5000")
+        labels = namespace("tenant"), namespace("friendly")
+        super().__init__(texts, *labels, large if on else node("a", cpu="1", pods="5000"), synced=False)
+        self.observe(*([placed(each, on) for each in pods] if on else pods))
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        called: Callable[..., object] = getattr(plans.Plan, name)
+
+        def watched(plan: plans.Plan, of: Pod, *more: object) -> object:
+            self._slow += of.namespace == "tenant"
+            return called(plan, of, *more)
+
+        monkeypatch.setattr(plans.Plan, name, watched)
+
+    def take(self, event: e.Event) -> None:
+        self._slow = 0
+        self.handle(event)
+        self._note_slow()
+
+    def _note_slow(self) -> int:
+        slow, self._slow = self._slow, 0
+        self.most = max(self.most, slow)
+        self.now_ns += slow * SLOW_MS * MS
+        self.slow_ends_ns += [self.now_ns] * slow
+        return slow * SLOW_MS * MS
+
+    def run(self, seconds: float) -> None:
+        ends_ns, next_ns = self.now_ns + round(seconds * SECOND_NS), self.now_ns
+        while self.now_ns < ends_ns:
+            while self.now_ns >= next_ns:
+                name = f"friend-{next_ns}"
+                self._arrived[name] = next_ns
+                next_ns += 47 * MS
+                self.take(e.PodUpdated(pending(pod(name, cpu="0", scheduler="other", namespace="friendly"))))
+            if not self.scheduler.ready(self.now_ns):
+                self.now_ns += MS
+                continue
+            commands = self.scheduler.decide(self.now_ns)
+            self.now_ns += MS
+            self.scheduler.account_time(MS + self._note_slow())
+            for command in commands:
+                if isinstance(command, c.Bind) and command.namespace == "friendly":
+                    self.waits_ns.append(self.now_ns - self._arrived.pop(command.name))
+                    self.handle(e.BindConfirmed(command.uid, command.node))
+
+
+def tenants(count: int, **more: str) -> list[Pod]:
+    return [pod(f"p{number}", cpu="2", namespace="tenant", labels=more) for number in range(count)]
+
+
+def started(monkeypatch: pytest.MonkeyPatch) -> SliceRig:
+    """The pods are queued by an order that reads their lists."""
+    rig = SliceRig(monkeypatch, ORDER, *tenants(PODS))
+    rig.take(e.Synced())
+    return rig
+
+
+def settled(rig: SliceRig, *, seconds: float = 30) -> SliceRig:
+    """Its pods are queued and tried, its namespace owes nothing, and others have attempts."""
+    rig.handle(e.Synced())
+    rig.pass_time(seconds)
+    rig.run(0.1)
+    rig.most, rig.waits_ns, rig.slow_ends_ns = 0, [], []
+    return rig
+
+
+def gangs_timed_out(monkeypatch: pytest.MonkeyPatch) -> SliceRig:
+    """Ten gangs are restarted."""
+    members = [
+        pod(f"p{n}", cpu="2", namespace="tenant", labels={"group": f"g{n % 10}", "least": "10"})
+        for n in range(PODS)
+    ]
+    rig = SliceRig(monkeypatch, ORDER + GANG, *members)
+    settled(rig, seconds=120)
+    rig.now_ns += 200 * SECOND_NS
+    return rig
+
+
+def namespace_changed(monkeypatch: pytest.MonkeyPatch) -> SliceRig:
+    """What the pods are charged in quotas, which others wait for."""
+    rig = settled(SliceRig(monkeypatch, BY_TIER, *tenants(PODS), on="a"))
+    rig.take(e.NamespaceUpdated(namespace("tenant", tier="b")))
+    return rig
+
+
+Change = Callable[[pytest.MonkeyPatch], SliceRig]
+
+
+@pytest.mark.parametrize("change", [gangs_timed_out, namespace_changed])
+def test_slices_are_at_the_expense_of_their_namespace_and_of_no_attempt(
+    monkeypatch: pytest.MonkeyPatch, change: Change
+) -> None:
+    charged = list[tuple[str, int]]()
+    charge = DecisionTime.charge_failed_attempt
+
+    def note(time: DecisionTime, name: str, elapsed_ns: int) -> None:
+        charged.append((name, elapsed_ns))
+        charge(time, name, elapsed_ns)
+
+    rig = change(monkeypatch)
+    monkeypatch.setattr(DecisionTime, "charge_failed_attempt", note)
+
+    rig.run(1.5)
+
+    slow = [name for name, elapsed_ns in charged if elapsed_ns > 2 * MS]
+    assert len(slow) >= 30
+    assert set(slow) == {"tenant"}
+
+
+@pytest.mark.parametrize("change", [started, gangs_timed_out, namespace_changed])
+def test_others_wait_for_one_slice_of_one_slow_pod(monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
+    rig = change(monkeypatch)
+
+    rig.run(1.5)
+
+    assert len(rig.slow_ends_ns) >= 30
+    assert rig.most == 1
+    assert max(rig.waits_ns) <= (SLOW_MS + 2) * MS
+
+
+def test_slices_of_restarted_gangs_take_the_share_of_their_namespace_and_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = gangs_timed_out(monkeypatch)
+    began_ns = rig.now_ns
+
+    rig.run(4)
+
+    taken_ns, share_ns = len(rig.slow_ends_ns) * SLOW_MS * MS, 0.05 * (rig.now_ns - began_ns)
+    assert taken_ns < 0.65 * SECOND_NS + 2 * share_ns, "credit and share, also of keys that change with time"
+    assert any(gang.held for gang in rig.scheduler.core.gangs)
+    rig.pass_time(60)
+    assert not any(gang.held for gang in rig.scheduler.core.gangs)
+
+
+def test_what_others_are_judged_by_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = namespace_changed(monkeypatch)
+
+    rig.run(PODS * (SLOW_MS + 3) / 1_000)
+
+    assert len(rig.slow_ends_ns) == PODS
