@@ -5,7 +5,7 @@ Preemption prefers victims whose eviction violates no budget. Source of the coun
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -53,6 +53,12 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceBudgets] = {}
         self._matches = 0
+        self._last: tuple[_NamespaceBudgets, Mapping[str, str], _Remembered] = (
+            _NamespaceBudgets(),
+            {},
+            _Remembered(0, {}, 0),
+        )
+        """Of the pod that was asked about before: members of a gang follow each other, and mostly have the same labels."""
 
     def __iter__(self) -> Iterator[DisruptionBudget]:
         return (budget for of in self._namespaces.values() for budget in of.budgets.values())
@@ -90,10 +96,14 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
         of = self._namespaces.get(pod.namespace)
         if of is None or not pod.labels:
             return []
-        labels = tuple(sorted(pod.labels.items()))
-        remembered = of.remembered.get(labels)
-        if remembered is None or remembered.version != of.changes.version:
-            remembered = self._remember(of, labels, pod, remembered)
+        last_of, last_labels, remembered = self._last
+        if last_of is not of or last_labels != pod.labels or remembered.version != of.changes.version:
+            labels = tuple(sorted(pod.labels.items()))
+            before = of.remembered.get(labels)
+            if before is None or before.version != of.changes.version:
+                before = self._remember(of, labels, pod, before)
+            remembered = before
+            self._last = of, pod.labels, remembered
         budgets = (of.budgets[name] for name in remembered.selecting)
         return [budget for budget in budgets if pod.name not in budget.disrupted_pods]
 
@@ -178,19 +188,40 @@ class ViolationCounter:
     the pods that come late violate it."""
 
     def __init__(self, pods: Iterable[Pod], budgets: Collection[DisruptionBudget]) -> None:
-        selecting = _selecting(budgets)
+        self._selecting = _selecting(budgets)
+        self._count = 0
         self._budgets: dict[int, DisruptionBudget] = {}
         self._positions: dict[int, list[int]] = {}  # by budget
         self._class_positions: dict[tuple[int, ...], list[int]] = {}
         self._place: dict[PodUid, tuple[int, tuple[int, ...]]] = {}
-        for position, pod in enumerate(pods):
-            of = {id(budget): budget for budget in selecting(pod)}
-            if of:
-                self._budgets |= of
-                self._place[pod.uid] = position, tuple(of)
-                self._class_positions.setdefault(tuple(of), []).append(position)
-                for key in of:
-                    self._positions.setdefault(key, []).append(position)
+        self.add(pods)
+
+    def add(self, pods: Iterable[Pod]) -> None:
+        """Pods that come later."""
+        for position, pod in enumerate(pods, self._count):
+            self._count += 1
+            budgets = list(self._selecting(pod))
+            if not budgets:
+                continue
+            of = tuple(map(id, budgets))
+            self._place[pod.uid] = position, of
+            if of not in self._class_positions:
+                self._class_positions[of] = []
+                self._budgets |= zip(of, budgets, strict=True)
+            self._class_positions[of].append(position)
+            for key in of:
+                self._positions.setdefault(key, []).append(position)
+
+    @property
+    def least(self) -> int:
+        """At least so many violate a budget, whatever is evicted before or between them: those without room in it."""
+        return max(
+            (
+                len(positions) - max(0, self._budgets[key].disruptions_allowed)
+                for key, positions in self._positions.items()
+            ),
+            default=0,
+        )
 
     def evict(self, without: Collection[PodUid], left: dict[int, int]) -> int:
         """The number for all pods but these; `left`, by budget, is reduced by what they use."""

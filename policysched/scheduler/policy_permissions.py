@@ -33,6 +33,8 @@ class NamespaceSelection:
         """A namespace that is not known yet (None) has no labels."""
         if not self.selects_name(name):
             return False
+        if not self.labels:
+            return True
         labels: Mapping[str, str] = {} if namespace is None else namespace.labels
         return all(labels.get(key) == value for key, value in self.labels.items())
 

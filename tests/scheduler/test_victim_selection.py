@@ -18,25 +18,24 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
-from policysched.scheduler.preemption import best_candidate_search
+from policysched.scheduler.preemption import best_candidate_search, disruption_bound
 from policysched.scheduler.preemption import victim_selection as searching
-from policysched.scheduler.preemption.best_candidate_search import (
-    disruption_lower_bound,
-    find_best_candidate,
-    rejection_reasons,
-)
+from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.candidate_search import (
     NO_VICTIMS,
     NOT_HELPFUL,
     CandidateSearchResult,
     find_candidates,
 )
+from policysched.scheduler.preemption.disruption_bound import (
+    bound_for_any_pod,
+    disruption_lower_bound,
+)
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
     PreemptionInputs,
     least_disruptive,
-    sorted_by_importance,
 )
 from tests.builders import pod
 from tests.evaluate.clusters import Scene, scenes
@@ -272,11 +271,12 @@ def test_best_candidate_is_found_without_evaluating_every_node(by: Program) -> N
     @given(
         scene=scenes(placed_max=14),
         started=st.lists(st.none() | st.integers(0, 3), min_size=14, max_size=14),
+        room=st.integers(-1, 2),
     )
     @Scenes
-    def search(scene: Scene, started: list[int | None]) -> None:
+    def search(scene: Scene, started: list[int | None], room: int) -> None:
         nonlocal checked
-        checked += check_best_candidate(by, scene, started)
+        checked += check_best_candidate(by, scene, started, room)
 
     for number in range(ROUNDS_MAX):
         seed(number)(search)()
@@ -285,8 +285,8 @@ def test_best_candidate_is_found_without_evaluating_every_node(by: Program) -> N
     raise AssertionError("no scene has a candidate")
 
 
-def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -> int:
-    """Returns how many candidates the search through all nodes found."""
+def check_best_candidate(by: Program, scene: Scene, started: list[int | None], room: int) -> int:
+    """`room`: of a budget of all pods with labels. Returns how many candidates the search through all nodes found."""
     preemptor = stuck(scene, by)
     if preemptor is None:
         return 0
@@ -297,7 +297,7 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     )
     times = dict(zip(sorted(cache.pods), started, strict=False))
     budget = DisruptionBudget(
-        "default", "b", LabelSelector((SelectorRequirement("app", "Exists", ()),)), 0, frozenset()
+        "default", "b", LabelSelector((SelectorRequirement("rare", "DoesNotExist", ()),)), room, frozenset()
     )
     order = compiled.victim_order(
         preemptor, cache.namespaces.get(preemptor.namespace), scene.facts, scene.now_ns
@@ -323,40 +323,49 @@ def check_best_candidate(by: Program, scene: Scene, started: list[int | None]) -
     if best is None:
         assert rejection_reasons(candidates, dry_run, cluster) == every.reasons
     for candidate in every.candidates:
-        (missing,) = dry_run.shortfalls([candidate.node])
-        pods = sorted_by_importance(
-            [pod for pod in cluster.pods_on(candidate.node) if allowed(pod)], cluster.started_ns, order
-        )
-        bound = disruption_lower_bound(pods, missing, cluster.started_ns, order)
-        parts = list(zip(bound, candidate.disruption, strict=True))
-        assert all(low <= real for low, real in parts[:-1])
-        assert bound <= candidate.disruption
+        check_bound(candidate, dry_run, cluster, EvictablePods(allowed))
     return len(every.candidates)
 
 
-@pytest.mark.parametrize(
-    ("part", "planted"),
-    [
-        ("_victim_count_min", lambda pods, *_: 1 + len(list(pods)) // 2),
-        ("_victim_priority_min", lambda ascending, *_: list(ascending)[-1].priority),
-        (
-            "select_victims_on_nodes",
-            lambda dry_run, potential, *more: searching.select_victims_on_nodes(
-                dry_run, {node: pods[:1] for node, pods in potential.items()}, *more
-            ),
-        ),
-    ],
-    ids=["the victim count is too high", "the victim priority is too high", "only one pod is evictable"],
-)
-def test_planted_lower_bound_that_is_too_high_is_detected(
-    part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+def check_bound(
+    candidate: Candidate, dry_run: plan.DryRun, cluster: PreemptionInputs, evictable: EvictablePods
 ) -> None:
-    monkeypatch.setattr(best_candidate_search, part, planted)
+    """That of a node where evictions help is no higher than the disruption, in any part: the start counts for the priority."""
+    (missing,) = dry_run.shortfalls([candidate.node])
+    pods = run_to_completion(cluster.evictable_pods(candidate.node, evictable))
+    for bound in (disruption_lower_bound(pods, missing, cluster), bound_for_any_pod(pods, cluster)):
+        parts = list(zip(bound, candidate.disruption, strict=True))
+        assert all(low <= real for low, real in parts[:-1]), f"{bound} of {candidate.disruption}"
+        assert bound[2] < candidate.disruption[2] or bound[-1] <= candidate.disruption[-1], f"{bound}"
 
-    @given(scene=scenes(placed_max=14))
+
+TOO_HIGH: list[tuple[object, str, Any]] = [
+    (disruption_bound, "_count_min", lambda sizes, amount: (amount > 0) * (1 + len(list(sizes)) // 2)),
+    (disruption_bound, "_last_needed", lambda sizes, _: len(sizes) - 1),
+    (disruption_bound, "_violations_min", lambda violations, _: sum(violations)),
+    (disruption_bound, "_latest_start", lambda units, *_: min(units.started_ns)),
+    (disruption_bound, "split_by_budget", lambda pods, _: (list(pods), [])),
+    (disruption_bound, "_size", lambda pod, resource: pod.requests.get(resource, 0)),
+    (
+        best_candidate_search,
+        "select_victims_on_nodes",
+        lambda dry_run, potential, *more: searching.select_victims_on_nodes(
+            dry_run, {node: pods[:1] for node, pods in potential.items()}, *more
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("owner", "part", "planted"), TOO_HIGH, ids=[part for _, part, _ in TOO_HIGH])
+def test_planted_lower_bound_that_is_too_high_is_detected(
+    owner: object, part: str, planted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, part, planted)
+
+    @given(scene=scenes(placed_max=14), room=st.integers(-1, 1))
     @HUNT
-    def search(scene: Scene) -> None:
-        check_best_candidate(OF_NODES, scene, [None] * 14)
+    def search(scene: Scene, room: int) -> None:
+        check_best_candidate(OF_NODES, scene, [1, 2, None, 3, 0, 2, 1] * 2, room)
 
     with pytest.raises(AssertionError):
         search()

@@ -7,7 +7,7 @@
             first is exact ──► the best candidate
 
 The bound for any pod is shared by all pods with the same rights to evict (`EvictablePods`), so that members of a gang do
-not visit all nodes each. That for one pod follows from what `node_resources_fit` finds missing: victims have to free that much.
+not visit all nodes each. That for one pod follows from what `node_resources_fit` finds missing (`disruption_bound`).
 A node is never better than its bound, so nodes behind the first exact one are not evaluated. The
 result equals that of `find_candidates`, unless so many nodes are evaluated that the best of them suffices. Requires
 rules that are node-local.
@@ -15,18 +15,16 @@ rules that are node-local.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
 
-from policysched.evaluate import DryRun, VictimOrder
-from policysched.model.identifiers import NodeName, PodUid
+from policysched.evaluate import DryRun
+from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler.preemption.candidate_search import NO_VICTIMS, NOT_HELPFUL
+from policysched.scheduler.preemption.disruption_bound import bound_for_any_pod, disruption_lower_bound
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import (
     NODES_PER_BATCH,
-    NOT_STARTED_NS,
-    PRIORITY_OFFSET,
     Candidate,
     Disruption,
     PreemptionInputs,
@@ -38,9 +36,10 @@ from policysched.scheduler.steps import Steps
 
 _FIRST_BATCH_NODES = 4
 _FORGOTTEN = -1  # no entry of the heap has this serial
-_PODS_MAX = 10_000
-"""On evaluated nodes, also for all members of a class of a gang together, before the best of these suffices: the lower bound
-counts no violations of budgets, and all nodes may violate some."""
+_PODS_MAX = 2_500
+"""On evaluated nodes, also for all members of a class of a gang together, before the best of these suffices: where pods differ
+much in what they request, the lower bounds of many nodes are below what their evictions cost. That of a node where
+all pods are needed is exact."""
 _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
@@ -66,7 +65,7 @@ class BestFirstSearch:
             self._evaluated.pop(node, None)
             pods = yield from cluster.evictable_pods(node, self._evictable)
             if pods:
-                self._push(node, disruption_lower_bound(pods, {}, cluster.started_ns, cluster.order))
+                self._push(node, bound_for_any_pod(pods, cluster))
             yield _bound_cost(pods)
 
     def best(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
@@ -88,6 +87,7 @@ class BestFirstSearch:
             for selection in selections:
                 self._evaluated[selection.node] = selection
                 self._push(selection.node, selection.disruption)
+                yield 1
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
 
     def _most_promising(
@@ -97,21 +97,31 @@ class BestFirstSearch:
 
         A batch ends before the first exact node, which stays in the heap.
         """
+        size = batch_size
         while True:
-            entries = self._pop(batch_size)
-            nodes = [node for _, node, _ in entries]
-            others = [node for node in nodes if node not in self._bounded]
-            if not others:
-                return nodes or [node for _, node, _ in self._heap[:1]]
+            entries = self._pop(size)
+            first = [node for _, node, _ in entries[:batch_size]]
+            others = [node for _, node, _ in entries if node not in self._bounded]
+            if self._bounded.issuperset(first):
+                for disruption, node, _ in entries[batch_size:]:
+                    self._push(node, disruption)
+                return first or [node for _, node, _ in self._heap[:1]]
             for disruption, node, _ in entries:
                 if node in self._bounded:
                     self._push(node, disruption)
-            potential = dry_run.filter_potential_nodes(others)
-            self._bounded.update(potential)
-            for node, missing in zip(potential, dry_run.shortfalls(potential), strict=True):
-                pods = self._evictable.by_node[node]
-                self._push(node, disruption_lower_bound(pods, missing, cluster.started_ns, cluster.order))
-            yield sum(_bound_cost(self._evictable.by_node[node]) for node in others)
+            yield from self._bound(others, dry_run, cluster)
+            size = min(2 * size, NODES_PER_BATCH)
+
+    def _bound(self, nodes: Sequence[NodeName], dry_run: DryRun, cluster: PreemptionInputs) -> Steps[None]:
+        """For this pod, and leave out those that are no candidates."""
+        potential = dry_run.filter_potential_nodes(nodes)
+        self._bounded.update(potential)
+        yield 1 + len(nodes) // _PODS_PER_COST_UNIT
+        for node, missing in zip(potential, dry_run.shortfalls(potential), strict=True):
+            pods = self._evictable.by_node[node]
+            yield from cluster.visit_gangs(pods)
+            self._push(node, disruption_lower_bound(pods, missing, cluster))
+            yield _bound_cost(pods)
 
     def _pop(self, batch_size: int) -> list[tuple[Disruption, NodeName, int]]:
         """Those before the first exact one."""
@@ -145,8 +155,7 @@ def find_best_candidate(
     for node in new:
         pods = yield from cluster.evictable_pods(node, evictable)
         if pods:
-            bound = disruption_lower_bound(pods, {}, cluster.started_ns, cluster.order)
-            evictable.in_order.append((bound, node, 0))
+            evictable.in_order.append((bound_for_any_pod(pods, cluster), node, 0))
         yield _bound_cost(pods)
     if new:
         evictable.ordered_nodes.update(new)
@@ -162,60 +171,3 @@ def rejection_reasons(
     """How many nodes each reason rules out, if there is no candidate."""
     unhelpful_count = cluster.node_count - len(dry_run.potential_nodes)
     return candidates.reasons + Counter({NOT_HELPFUL: unhelpful_count})
-
-
-def disruption_lower_bound(
-    in_order: list[Pod],
-    missing: Mapping[str, int],
-    started_ns: Callable[[PodUid], int | None],
-    order: VictimOrder | None = None,
-) -> Disruption:
-    """Lower bound of the disruption on a node, for each part of the key by itself.
-
-    `in_order`: evictable pods, most important first; what goes with them on other nodes only adds to
-    it. `missing`: the amount to free by resource
-    (`pods`: how many).
-    """
-    first_in_order: tuple[Any, ...] = ()
-    ascending = in_order[::-1]
-    if order is not None:
-        first_in_order = order(ascending[0])
-        ascending.sort(key=lambda pod: pod.priority)
-    victim_count = max(
-        [1, *(_victim_count_min(ascending, resource, amount) for resource, amount in missing.items())]
-    )
-    highest = max(
-        [
-            ascending[0].priority,
-            *(_victim_priority_min(ascending, *shortfall) for shortfall in missing.items()),
-        ]
-    )
-    lowest = [pod.priority for pod in ascending[: victim_count - 1]]
-    offset_sum = sum(lowest) + highest + victim_count * PRIORITY_OFFSET
-    starts = [started_ns(pod.uid) for pod in in_order if pod.priority == highest]
-    latest_ns = max((NOT_STARTED_NS if start is None else start for start in starts), default=NOT_STARTED_NS)
-    return 0, first_in_order, highest, offset_sum, victim_count, -latest_ns
-
-
-def _victim_count_min(pods: Iterable[Pod], resource: str, amount: int) -> int:
-    """The least number of victims that frees the amount."""
-    if resource == "pods":
-        return amount
-    count = 0
-    for size in sorted((pod.requests.get(resource, 0) for pod in pods), reverse=True):
-        if amount <= 0:
-            break
-        amount -= size
-        count += 1
-    return count
-
-
-def _victim_priority_min(ascending: Iterable[Pod], resource: str, amount: int) -> int:
-    """The least priority that the most important victim must have."""
-    highest = 0
-    for pod in ascending:
-        highest = pod.priority
-        amount -= 1 if resource == "pods" else pod.requests.get(resource, 0)
-        if amount <= 0:
-            break
-    return highest

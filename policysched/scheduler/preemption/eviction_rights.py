@@ -51,7 +51,7 @@ class EvictionRights:
         if victim.scheduler in self._core.uncounted_policies:
             self.next_change_ns = earlier_ns(self.next_change_ns, self._now_ns + SECOND_NS)
             return False
-        if self._core.permissions.protects(self._policy, victim, self._core.namespace_of(victim)):
+        if self._core.permissions.victims.protects(victim, self._core.namespace_of(victim)):
             self._protected.add(victim.uid)
             return False
         until_ns = None if self._refusals is None else self._refusals.until_ns(victim, self._now_ns)

@@ -11,7 +11,7 @@ This holds for gangs with `mode = whole`. With `gate`, and once `best_effort` ha
 With `disruption = all` no member is spare, with `single` all are single pods.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,11 +19,10 @@ from policysched.cluster.disruption_budgets import ViolationCounter, split_by_bu
 from policysched.evaluate import VictimOrder
 from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import Steps
 
 Value = TypeVar("Value")
@@ -50,6 +49,13 @@ class RunningGang:
         value: Value = self._known[what]
         return value
 
+    def remember(self, what: str, value: object) -> None:
+        """What `once` is to return."""
+        self._known[what] = value
+
+    def remembers(self, what: str) -> bool:
+        return what in self._known
+
     @property
     def highest_priority(self) -> int:
         return self.once("priority", lambda pods: max(pod.priority for pod in pods))
@@ -65,35 +71,41 @@ class RunningGangs:
     def __init__(self, core: SchedulerCore, is_leaving: Callable[[PodUid], bool]) -> None:
         self._core = core
         self._is_leaving = is_leaving
-        self._known: dict[GangId, RunningGang] = {}
-        self._known_groups: dict[PodGroupKey, RunningGang] = {}
+        self._known: dict[PodUid, RunningGang | None] = {}
 
     def __call__(self, pod: Pod) -> RunningGang | None:
+        if pod.uid not in self._known:
+            self._known[pod.uid] = None
+            gang = self._find(pod)
+            if gang is not None and pod.uid in gang.members:
+                self._known |= dict.fromkeys(gang.members, gang)
+        return self._known[pod.uid]
+
+    def _find(self, pod: Pod) -> RunningGang | None:
+        """Not asked again for members of a gang that was found."""
         gang = self._core.gangs.gang_of(pod.uid)
         if gang is None:
             return self._group_of_another_scheduler(pod)
-        if not keeps_minimum(gang):
+        if not keeps_minimum(gang) or self._is_leaving(pod.uid):
             return None
-        running = self._known.get(gang.id)
-        if running is None:
-            pods = self._core.cache.pods
-            members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
-            minimum = len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum
-            running = self._known[gang.id] = RunningGang(members, minimum)
-        return running if pod.uid in running.members else None
+        pods = self._core.cache.pods
+        members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
+        return _running(members, len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum)
 
     def _group_of_another_scheduler(self, pod: Pod) -> RunningGang | None:
         """The PodGroup of a pod that no running policy counts in a gang, if the group requests to be preempted together."""
-        if pod.group is None or pod.group.disruption != "all":
+        if pod.group is None or pod.group.disruption != "all" or self._is_leaving(pod.uid):
             return None
-        running = self._known_groups.get(pod.group.key)
-        if running is None:
-            named = (observed.pod.uid for observed in self._core.cache.pod_groups.members(pod.group.key))
-            placed = (self._core.cache.ledger.placement(uid) for uid in named)
-            members = {placement.pod.uid: placement.pod for placement in placed if placement is not None}
-            members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
-            running = self._known_groups[pod.group.key] = RunningGang(members, len(members))
-        return running if pod.uid in running.members else None
+        named = (observed.pod.uid for observed in self._core.cache.pod_groups.members(pod.group.key))
+        placed = (self._core.cache.ledger.placement(uid) for uid in named)
+        members = {placement.pod.uid: placement.pod for placement in placed if placement is not None}
+        members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
+        return _running(members, len(members))
+
+
+def _running(members: Mapping[PodUid, Pod], minimum: int) -> RunningGang | None:
+    """None for one pod: whole or by itself is the same."""
+    return RunningGang(members, minimum) if len(members) > 1 else None
 
 
 def keeps_minimum(gang: QueuedGang) -> bool:
@@ -137,14 +149,14 @@ def reprieve_order(
     important first.
     """
     in_order = list(pods)
-    units = _units(in_order, gang_of)
+    units = victim_units(in_order, gang_of)
     left: dict[int, int] = {}
     first, _ = split_by_budget(in_order, budgets, left)
     violating = frozenset(pod.uid for pod in first)
     uids_on_node = {pod.uid for pod in in_order}
     elsewhere: dict[RunningGang, int] = {}
     for gang in [unit.gang for unit in units if unit.gang is not None]:
-        counter = gang.once("budgets", lambda members: ViolationCounter(members, budgets))
+        counter = violations_of(gang, budgets)
         elsewhere[gang] = counter.evict(uids_on_node, left)
 
     def violates(unit: VictimUnit) -> bool:
@@ -164,13 +176,18 @@ def reprieve_order(
     return ReprieveOrder(tuple(units), violating, elsewhere)
 
 
+def violations_of(gang: RunningGang, budgets: Collection[DisruptionBudget]) -> ViolationCounter:
+    return gang.once("budgets", lambda members: ViolationCounter(members, budgets))
+
+
 def _last_in_order(unit: VictimUnit, order: VictimOrder) -> tuple[Any, ...]:
     if unit.gang is None:
         return order(unit.pods[0])
     return unit.gang.once("order", lambda members: max(map(order, members)))
 
 
-def _units(in_order: list[Pod], gang_of: GangOf) -> list[VictimUnit]:
+def victim_units(in_order: Sequence[Pod], gang_of: GangOf) -> list[VictimUnit]:
+    """The units of a node, in order of their first pods."""
     units: list[VictimUnit] = []
     members_by_gang: dict[RunningGang, list[Pod]] = {}
     for pod in in_order:
@@ -195,11 +212,19 @@ class EvictablePods:
     the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted."""
 
     def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
-        self.may_evict = may_evict
+        self._may_evict = may_evict
+        self._known: dict[PodUid, bool] = {}
         self.by_node: dict[NodeName, list[Pod]] = {}
         self.ordered_nodes: set[NodeName] = set()
         self.in_order: list[tuple[Any, NodeName, int]] = []
         self._evictable_whole: dict[RunningGang, bool] = {}
+
+    def may_evict(self, pod: Pod) -> bool:
+        """By itself. Members of gangs are asked about on their nodes, and for their gangs."""
+        known = self._known.get(pod.uid)
+        if known is None:
+            known = self._known[pod.uid] = self._may_evict(pod)
+        return known
 
     def forget(self, nodes: Collection[NodeName]) -> None:
         """These changed."""
@@ -210,6 +235,8 @@ class EvictablePods:
 
     def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> Steps[list[Pod]]:
         """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""
+        if all(gang_of(pod) is None for pod in pods):
+            return pods
         spare_left: dict[RunningGang, int] = {}
         kept: list[Pod] = []
         for pod in reversed(pods):  # the least important members are the spare ones
@@ -229,7 +256,7 @@ class EvictablePods:
                 if not all(map(self.may_evict, members[start : start + _MEMBERS_PER_STEP])):
                     self._evictable_whole[gang] = False
                     break
-                yield _MEMBERS_PER_STEP // 4  # asking is cheaper than removing
+                yield 1 + min(len(members), _MEMBERS_PER_STEP) // 4  # asking is cheaper than removing
         return self._evictable_whole[gang]
 
 

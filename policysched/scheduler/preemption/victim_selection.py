@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
+from policysched.cluster.disruption_budgets import ViolationCounter
 from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
@@ -113,6 +114,46 @@ class PreemptionInputs:
         evictable.by_node[node] = yield from evictable.without_needed_members(in_order, self.gang_of)
         return evictable.by_node[node]
 
+    def visit_gangs(self, pods: Iterable[Pod]) -> Steps[None]:
+        """Learn of the gangs of these pods what a search asks about all their members, in pieces: a node, or many nodes with a
+        gang each, would otherwise visit them at once."""
+        for gang in [gang for pod in pods if (gang := self.gang_of(pod)) is not None]:
+            if gang.remembers("disruption"):
+                continue
+            members, counter = list(gang.members.values()), ViolationCounter((), self.budgets)
+            parts: list[Disruption] = []
+            for start in range(0, len(members), PODS_PER_STEP):
+                some = members[start : start + PODS_PER_STEP]
+                counter.add(some)
+                parts.append(self.disruption_without_budgets(some))
+                yield 1 + len(some) // 2
+            disruption = _together(parts)
+            gang.remember("budgets", counter)
+            gang.remember("order", disruption[1])
+            gang.remember("priority", disruption[2])
+            gang.remember("disruption", disruption)
+
+    def of_members(self, gang: RunningGang) -> Disruption:
+        """The disruption of all members, without budgets."""
+        return gang.once("disruption", self.disruption_without_budgets)
+
+    def disruption_without_budgets(self, victims: Collection[Pod]) -> Disruption:
+        return self.candidate(NodeName(""), victims, 0).disruption
+
+    def candidate(self, node: NodeName, victims: Collection[Pod], violations: int) -> Candidate:
+        highest = max(victim.priority for victim in victims)
+        starts = [self.started_ns(victim.uid) for victim in victims if victim.priority == highest]
+        started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
+        last = () if self.order is None else max(map(self.order, victims))
+        return Candidate(node, tuple(victims), violations, started_ns, last)
+
+
+def _together(parts: Sequence[Disruption]) -> Disruption:
+    """Of disjoint victims."""
+    violations, last_in_order, highest, offset_sums, counts, starts = zip(*parts, strict=True)
+    start = max(at for at, priority in zip(starts, highest, strict=True) if priority == max(highest))
+    return sum(violations), max(last_in_order), max(highest), sum(offset_sums), sum(counts), start
+
 
 def node_batches(nodes: Sequence[NodeName]) -> Iterator[Sequence[NodeName]]:
     for start in range(0, len(nodes), NODES_PER_BATCH):
@@ -136,14 +177,12 @@ def sorted_by_importance(
     effect, because it treats both as started just now.
     """
 
-    def key(entry: tuple[int, Pod]) -> tuple[int, int, int]:
-        index, pod = entry
+    keys: list[tuple[int, int, int]] = []
+    listed = list(pods)
+    for index, pod in enumerate(listed):
         at_ns = started_ns(pod.uid)
-        if at_ns is None:
-            return -pod.priority, NOT_STARTED_NS, -index
-        return -pod.priority, at_ns, index
-
-    in_order = [pod for _, pod in sorted(enumerate(pods), key=key)]
+        keys.append((-pod.priority, *((NOT_STARTED_NS, -index) if at_ns is None else (at_ns, index))))
+    in_order = [listed[abs(index)] for *_, index in sorted(keys)]
     return in_order if order is None else sorted(in_order, key=order, reverse=True)
 
 
@@ -164,6 +203,9 @@ def select_victims_on_nodes(
         if not rejected:
             possible.append(VictimSelection(node, potential[node], cluster))
     yield len(nodes)
+    for selection in possible:
+        yield from cluster.visit_gangs(potential[selection.node])
+        yield 1 + len(selection.units)
     for index in range(max((len(selection.units) for selection in possible), default=0)):
         tried = [selection for selection in possible if selection.can_reprieve(index)]
         for selection in tried:
@@ -234,13 +276,11 @@ class VictimSelection:
     def disruption(self) -> Disruption:
         """As of the candidate. Of members of gangs only those on the node are visited."""
         gangs = self.whole_gangs()
-        parts = [gang.once("disruption", self._disruption_without_budgets) for gang in gangs]
+        parts = [self._cluster.of_members(gang) for gang in gangs]
         others = [pod for pod in self.victims_on_node() if not any(pod.uid in gang.members for gang in gangs)]
         if others:
-            parts.append(self._disruption_without_budgets(others))
-        _, last_in_order, highest, offset_sums, counts, starts = zip(*parts, strict=True)
-        start = max(at for at, priority in zip(starts, highest, strict=True) if priority == max(highest))
-        return self.violations, max(last_in_order), max(highest), sum(offset_sums), sum(counts), start
+            parts.append(self._cluster.disruption_without_budgets(others))
+        return (self.violations, *_together(parts)[1:])
 
     def candidate(self) -> Candidate:
         """The node with the victims; at least one unit was not reprieved."""
@@ -250,7 +290,7 @@ class VictimSelection:
             for gang in self.whole_gangs():
                 victims += [gang.members[uid] for uid in self._elsewhere(gang)]
             victims = sorted_by_importance(victims, self._cluster.started_ns, self._cluster.order)
-        return self._candidate(victims, self.violations)
+        return self._cluster.candidate(self.node, victims, self.violations)
 
     def whole_gangs(self) -> list[RunningGang]:
         """Those that are victims, in order of their first pods on the node."""
@@ -261,17 +301,6 @@ class VictimSelection:
 
     def _elsewhere(self, gang: RunningGang) -> list[PodUid]:
         return [uid for uid in gang.members if uid not in self._uids]
-
-    def _disruption_without_budgets(self, victims: Collection[Pod]) -> Disruption:
-        return self._candidate(victims, 0).disruption
-
-    def _candidate(self, victims: Collection[Pod], violations: int) -> Candidate:
-        highest = max(victim.priority for victim in victims)
-        starts = [self._cluster.started_ns(victim.uid) for victim in victims if victim.priority == highest]
-        started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
-        order = self._cluster.order
-        last = () if order is None else max(map(order, victims))
-        return Candidate(self.node, tuple(victims), violations, started_ns, last)
 
 
 def change_in_steps(change: Callable[[PodUid], None], uids: Sequence[PodUid]) -> Steps[None]:
