@@ -94,12 +94,18 @@ def _is_of_daemon_set(pod: Pod) -> bool:
     return pod.owner_kind == "DaemonSet" and pod.owner_api.startswith("apps/")
 
 
+_OWNERS_KEPT_MAX = 16_384
+_OWNED_NAME_MAX = 63
+"""Of a policy. A `schedulerName` can be of any length."""
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyPermissions:
     """`policies` None: every name except `default-scheduler`, and every namespace."""
 
     policies: tuple[AllowedPolicy, ...] | None = None
     victims: VictimCeiling = field(default_factory=VictimCeiling)
+    _owners: dict[str, str | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def allows_name(self, policy: str) -> bool:
         if self.policies is None:
@@ -107,11 +113,20 @@ class PolicyPermissions:
         return any(allowed.allows(policy) for allowed in self.policies)
 
     def owner(self, policy: str) -> str | None:
-        """The namespace of the team that owns the name: that of the first entry with an owner. None: the operator's."""
+        """The namespace of the team that owns the name: that of the first entry with an owner. None: the operator's. Found
+        once for a name: hundreds of teams have an entry each, and each edit of one asks for all names."""
+        known = self._owners.get(policy, "")
+        if known != "":
+            return known
         owners = (
             allowed.owner for allowed in self.policies or () if allowed.owner and allowed.allows(policy)
         )
-        return next(owners, None)
+        owner = next(owners, None)
+        if len(policy) <= _OWNED_NAME_MAX:
+            if len(self._owners) >= _OWNERS_KEPT_MAX:
+                self._owners.clear()
+            self._owners[policy] = owner
+        return owner
 
     def owners(self) -> frozenset[str]:
         """The namespaces of all teams that own a name."""

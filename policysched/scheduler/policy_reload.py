@@ -130,6 +130,9 @@ class PolicyReload:
                 with core.raises_for_text(program):
                     self._start(program, now_ns, synced=synced, decided=has_attempted)
 
+        core.commands += core.policies.save()
+        if programs:
+            self._retain_prepared()
         self._forget_removed()
         if core.policies.running:
             core.samples.policy_states.stop_buffering()
@@ -204,6 +207,8 @@ class PolicyReload:
             at_once=False,
             precomputed=preparation.precomputed,
         )
+        self._core.commands += self._core.policies.save()
+        self._retain_prepared()
 
     def restart_without_canary(self, policy: str, now_ns: int) -> None:
         """The canary of the active text was rolled back. A text that is being prepared takes over soon anyway, and is prepared
@@ -285,7 +290,6 @@ class PolicyReload:
         core.quotas.activate(plan, now_ns)
         core.commands += core.samples.first_samples.hold_policy(program, now_ns)
         self._end_counting(program.name)
-        self._retain_prepared()
         core.samples.assumed_load.activate(plan)
         core.samples.recovery_tracker.activate(program)
         core.samples.by_policy[program.name] = {

@@ -522,7 +522,7 @@ def test_a_planted_bug_that_keeps_only_the_last_text_is_caught(monkeypatch: pyte
         name, running = list(self.running.items())[-1]
         return [c.SavePolicyTexts({name: running.program.text})]
 
-    monkeypatch.setattr(PolicyRegistry, "_save", forgetful)
+    monkeypatch.setattr(PolicyRegistry, "save", forgetful)
 
     with pytest.raises(AssertionError):
         broken_texts_never_become_active()
@@ -575,13 +575,13 @@ def test_a_removed_policy_stays_removed_after_edits_and_restarts() -> None:
 def test_a_planted_bug_that_keeps_the_texts_of_removed_policies_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    save = PolicyRegistry._save
+    save = PolicyRegistry.save
 
     def hoarding(self: PolicyRegistry) -> list[c.Command]:
         before = dict(self._saved_texts)
         return [c.SavePolicyTexts({**before, **command.texts}) for command in save(self)]  # type: ignore[union-attr]
 
-    monkeypatch.setattr(PolicyRegistry, "_save", hoarding)
+    monkeypatch.setattr(PolicyRegistry, "save", hoarding)
 
     with pytest.raises(AssertionError):
         removed_policies_stay_removed()

@@ -95,7 +95,7 @@ def last_good_texts_are_never_saved() -> AbstractContextManager[Any]:
 
 
 def texts_of_removed_policies_are_kept() -> AbstractContextManager[Any]:
-    save = PolicyRegistry._save
+    save = PolicyRegistry.save
 
     def hoarding(self: PolicyRegistry) -> list[Command]:
         before = dict(self._saved_texts)
@@ -103,7 +103,7 @@ def texts_of_removed_policies_are_kept() -> AbstractContextManager[Any]:
         self._saved_texts = {**before, **self._saved_texts}
         return [SavePolicyTexts(self._saved_texts) for _ in commands]
 
-    return patch.object(PolicyRegistry, "_save", hoarding)
+    return patch.object(PolicyRegistry, "save", hoarding)
 
 
 SCENARIO_BUGS = (

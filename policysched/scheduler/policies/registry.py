@@ -67,13 +67,14 @@ from policysched.text import Diagnostic
 class RunningPolicy:
     """An active policy. `since_ns`: when this text became active in this process.
 
-    `reads_queue`: see `queue.equivalence`.
+    `reads_queue`: see `queue.equivalence`. `saved`: see `saved_form`.
     """
 
     program: Program
     plan: Plan
     since_ns: int
     reads_queue: bool
+    saved: str
 
 
 class PolicyRegistry:
@@ -95,6 +96,7 @@ class PolicyRegistry:
         self._offered: dict[str, CheckedSource] = {}
         self._reported: dict[str, str] = {}
         self._saved_texts: dict[str, str] = {}
+        self._may_save = False
         self._disallowed_removals: frozenset[str] = frozenset()
         self._fallbacks: Mapping[str, Program] = {}
         self._first_offer = True
@@ -176,8 +178,8 @@ class PolicyRegistry:
             self.startup_error = no_policy_message(broken, event)
             out.append(Log("error", self.startup_error, {}))
         self.resource_version, self._first_offer = event.resource_version, False
-        if self._take_team_sources(wanted) or self._disallowed_removals & self._saved_texts.keys():
-            out += self._save()
+        rewritten = self._take_team_sources(wanted)
+        self._may_save |= rewritten or bool(self._disallowed_removals & self._saved_texts.keys())
         return out, changed
 
     def still_wanted(self, program: Program) -> bool:
@@ -190,9 +192,11 @@ class PolicyRegistry:
         return offered.sha256 == program.sha256
 
     def activate(self, program: Program, plan: Plan, now_ns: int) -> list[Command]:
-        """Make the plan the active one of its policy."""
-        name = program.name
-        self.running[name] = RunningPolicy(program, plan, now_ns, program_reads_queue(program))
+        """Make the plan the active one of its policy. `save` is to follow."""
+        name, self._may_save = program.name, True
+        self.running[name] = RunningPolicy(
+            program, plan, now_ns, program_reads_queue(program), saved_form(program)
+        )
         offered = self._offered.get(name)
         if self._is_removed(name):
             return self._activate_removal(program, now_ns)
@@ -205,14 +209,13 @@ class PolicyRegistry:
                 sha256=None if program.removed else program.sha256,
                 since_ns=now_ns,
             )
-            return [*self._report_suspended(program), *self._save()]
+            return self._report_suspended(program)
         self._status[name] = PolicyStatus(
             name, offered.key, program.version, program.sha256, "active", offered.diagnostics, now_ns, now_ns
         )
-        commands = self._report_recovered(offered.key, program) or [
+        return self._report_recovered(offered.key, program) or [
             Log("info", active_message(offered.key, program), {})
         ]
-        return [*commands, *self._save()]
 
     def _activate_removal(self, program: Program, now_ns: int) -> list[Command]:
         offered, before = self._offered.get(program.name), self._status.get(program.name)
@@ -223,7 +226,7 @@ class PolicyRegistry:
         self._status[program.name] = PolicyStatus(program.name, key, None, None, "removed", (), now_ns, None)
         self._reported.pop(_MISSING_KEY_PREFIX + program.name, None)
         message = f"policy `{program.name}` is removed: its pods stay pending, and its last known good text is deleted"
-        return [ReportPolicyEvent("Normal", "PolicyRemoved", message), *self._save()]
+        return [ReportPolicyEvent("Normal", "PolicyRemoved", message)]
 
     def reject(self, program: Program, reason: str, now_ns: int) -> list[Command]:
         """Reject a program that passed the check and failed to compile; the active version stays."""
@@ -402,7 +405,7 @@ class PolicyRegistry:
             if self._sha(name) == program.sha256 and self.running[name].program.team != program.team
         }
         for name, program in rewritten.items():
-            self.running[name] = replace(self.running[name], program=program)
+            self.running[name] = replace(self.running[name], program=program, saved=saved_form(program))
         return bool(rewritten)
 
     def _sha(self, name: str) -> str | None:
@@ -426,11 +429,12 @@ class PolicyRegistry:
                 out.append(Log("warning", message, fields))
         return {name: program for name, program in programs.items() if name not in self.running}
 
-    def _save(self) -> list[Command]:
-        current = {
-            **self._saved_texts,
-            **{name: saved_form(running.program) for name, running in self.running.items()},
-        }
+    def save(self) -> list[Command]:
+        """The texts of all policies, if one of them changed. Once after each update, which can be of hundreds of teams."""
+        if not self._may_save:
+            return []
+        self._may_save = False
+        current = {**self._saved_texts, **{name: running.saved for name, running in self.running.items()}}
         dropped = {*self._disallowed_removals, *filter(self._is_removed, current)}
         texts = {name: current[name] for name in sorted(current.keys() - dropped)}
         if texts == self._saved_texts:
