@@ -20,6 +20,7 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.evaluate.dry_run import DryRun
 from policysched.evaluate.evaluator import Evaluator
+from policysched.evaluate.kernel import shortfall_reason
 from policysched.evaluate.plan.gang_terms import GangTerms
 from policysched.evaluate.plan.listing import Listing, listing
 from policysched.evaluate.plan.plan import Plan, compile_lazily
@@ -57,5 +58,6 @@ __all__ = [
     "compile_lazily",
     "listing",
     "nested_domain",
+    "shortfall_reason",
     "text_hash",
 ]

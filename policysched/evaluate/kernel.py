@@ -190,6 +190,11 @@ class DefaultNormalizer:
         return MAX_SCORE - share if self._reverse else share
 
 
+def shortfall_reason(resource: str) -> str:
+    """The reason for which a filter rejects a node where the resource falls short."""
+    return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
+
+
 class FilterKernelBase:
     """A filter with one reason, which eviction does not resolve unless the class says so."""
 

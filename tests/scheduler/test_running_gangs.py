@@ -298,7 +298,7 @@ def test_a_search_in_vain_ends_early_and_goes_on_with_other_nodes(
         *[running(f"m{name}", name, least=1, group=name) for name in names if are_gangs],
         *[placed(pod(f"m{name}", cpu="3", priority=1), name) for name in names if not are_gangs],
     ]
-    monkeypatch.setattr(candidate_search, "_NODES_PER_ATTEMPT", 7)
+    monkeypatch.setattr(candidate_search, "NODES_PER_ATTEMPT", 7)
     changes, rigs = [], []
     for cost_max in (1_000_000, 150):
         monkeypatch.setattr(candidate_search, "_COST_MAX", cost_max)
@@ -344,6 +344,52 @@ def test_a_search_of_single_nodes_ends_early_if_each_candidate_violates_budgets(
 
     assert victims(rig).keys() == {"mn39", "mn39-2"}  # the latest
     assert changes <= 4 * 2 * 4  # of the first four nodes: leave, and return, and one after the other again
+
+
+def test_a_search_of_single_nodes_in_vain_ends_early_and_goes_on_with_other_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All nodes were evaluated, 0.5 s for 5,000. On all but one a pod of high priority has the port."""
+    names = [f"n{number:02}" for number in range(40)]
+    others = [placed(pod(f"s{name}", cpu="1", priority=200, host_ports=[80]), name) for name in names]
+    del others[39]
+    low = [placed(pod(f"m{name}", cpu="3", priority=1), name) for name in names]
+    monkeypatch.setattr(best_candidate_search, "NODES_PER_ATTEMPT", 7)
+    monkeypatch.setattr(best_candidate_search, "NODES_PER_BATCH", 4)
+    changes, rigs = [], []
+    for pods_max in (1_000_000, 4):
+        monkeypatch.setattr(best_candidate_search, "_PODS_IN_VAIN_MAX", pods_max)
+        rigs.append(Rig(POLICY + "filter node_ports\n", *[node(name) for name in names], *others, *low))
+        rigs[-1].observe(high(host_ports=[80]))
+        changes.append(sum(settle_counting_changes(rigs[-1])))
+
+    everywhere, rig = rigs
+    assert victims(everywhere) == {"mn39": "high"}
+    assert changes[1] < changes[0] / 2
+    assert not victims(rig)
+    assert "24 node(s) were not searched for victims" in rig.of(c.ReportPending)[-1].message
+    for _ in range(10):
+        rig.pass_time(10)
+        rig.settle()
+    assert victims(rig) == {"mn39": "high"}
+
+
+def test_nodes_where_all_evictions_free_too_little_are_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were: 0.5 s for 5,000 nodes. The message is the same."""
+    names = [f"n{number:02}" for number in range(40)]
+    others = [placed(pod(f"s{name}", cpu="2", priority=200), name) for name in names]
+    low = [placed(pod(f"m{name}", cpu="1", priority=1), name) for name in names]
+    changes, messages = [], []
+    for pods_max in (1_000_000, 4):
+        monkeypatch.setattr(best_candidate_search, "_PODS_IN_VAIN_MAX", pods_max)
+        rig = Rig(POLICY, *[node(name, pods="1") for name in names], node("empty", cpu="1"), *others, *low)
+        rig.observe(high())
+        changes.append(sum(settle_counting_changes(rig)))
+        messages.append(rig.of(c.ReportPending)[-1].message)
+
+    assert changes[1] < changes[0] / 2
+    assert messages[0] == messages[1]
+    assert "40 Insufficient cpu, 40 Too many pods." in messages[0]
 
 
 def test_members_of_many_gangs_are_looked_up_in_budgets_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ from policysched.evaluate.kernel import (
     KernelParams,
     ScoreKernel,
     ScoreKernelBase,
+    shortfall_reason,
 )
 from policysched.model.pods import Pod
 
@@ -81,11 +82,11 @@ class NodeResourcesFitFilter(FilterKernelBase):
         return rejected
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        full = ("Too many pods", self._too_many_pods(view))
+        full = (shortfall_reason("pods"), self._too_many_pods(view))
         return [
             full,
             *(
-                (f"Insufficient {request[0]}", self._insufficient(*request, view))
+                (shortfall_reason(request[0]), self._insufficient(*request, view))
                 for request in self._requests
             ),
         ]

@@ -9,7 +9,7 @@
 The bound for any pod is shared by all pods with the same rights to evict (`EvictablePods`), so that members of a gang do
 not visit all nodes each. That for one pod follows from what `node_resources_fit` finds missing (`disruption_bound`).
 A node is never better than its bound, so nodes behind the first exact one are not evaluated. The
-result equals that of `find_candidates`, unless so many nodes are evaluated that the best of them suffices. Requires
+result equals that of `find_candidates`, unless so many nodes are evaluated that the best of them suffices, or in vain. Requires
 rules that are node-local.
 """
 
@@ -20,8 +20,18 @@ from collections.abc import Collection, Mapping, Sequence
 from policysched.evaluate import DryRun
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
-from policysched.scheduler.preemption.candidate_search import NO_VICTIMS, NOT_HELPFUL
-from policysched.scheduler.preemption.disruption_bound import bound_for_any_pod, disruption_lower_bound
+from policysched.scheduler.preemption.candidate_search import (
+    NO_VICTIMS,
+    NODES_PER_ATTEMPT,
+    NOT_HELPFUL,
+    NOT_SEARCHED,
+)
+from policysched.scheduler.preemption.disruption_bound import (
+    HOPELESS,
+    bound_for_any_pod,
+    disruption_lower_bound,
+    unmet_reasons,
+)
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import (
     NODES_PER_BATCH,
@@ -40,6 +50,9 @@ _PODS_MAX = 2_500
 """On evaluated nodes, also for all members of a class of a gang together, before the best of these suffices: where pods differ
 much in what they request, the lower bounds of many nodes are below what their evictions cost. That of a node where
 all pods are needed is exact."""
+_PODS_IN_VAIN_MAX = 2_500
+"""On nodes evaluated in vain, before others are tried than those of the least bounds, and on these before the search ends: the
+next attempt tries others."""
 _PODS_PER_COST_UNIT = 4
 """Pods inspected for one unit of cost: inspecting a pod is cheaper than removing it."""
 
@@ -51,6 +64,7 @@ class BestFirstSearch:
         self._evictable = evictable
         self._bounded: set[NodeName] = set()  # with the bound for this pod: others have the one for any pod
         self._evaluated: dict[NodeName, VictimSelection] = {}  # with exact disruption
+        self._unmet: dict[NodeName, list[str]] = {}  # of hopeless nodes: the reasons
         # Sorted, so it is a heap.
         self._heap: list[tuple[Disruption, NodeName, int]] = evictable.in_order.copy()
         self._latest_serial: dict[NodeName, int] = {}
@@ -63,6 +77,7 @@ class BestFirstSearch:
             self._latest_serial[node] = _FORGOTTEN
             self._bounded.discard(node)
             self._evaluated.pop(node, None)
+            self._unmet.pop(node, None)
             pods = yield from cluster.evictable_pods(node, self._evictable)
             if pods:
                 self._push(node, bound_for_any_pod(pods, cluster))
@@ -70,25 +85,57 @@ class BestFirstSearch:
 
     def best(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
         """The least disruptive candidate, among equals the first node. None: there is no candidate."""
-        batch_size = _FIRST_BATCH_NODES
+        batch_size, in_vain = _FIRST_BATCH_NODES, 0
         while True:
             if self._pod_count > _PODS_MAX and self._evaluated:
                 evaluated = [self._evaluated[node] for node in sorted(self._evaluated)]
                 return least_disruptive(evaluated).candidate()
+            if in_vain > _PODS_IN_VAIN_MAX and not self._evaluated:
+                return (yield from self._best_of_others(dry_run, cluster))
             batch = yield from self._most_promising(batch_size, dry_run, cluster)
             if not batch:
                 self.reasons[NO_VICTIMS] = dry_run.potential_node_count - len(self._bounded)
                 return None
             if batch[0] in self._evaluated:
                 return self._evaluated[batch[0]].candidate()
-            potential = {node: self._evictable.by_node[node] for node in sorted(batch)}
-            self._pod_count += sum(map(len, potential.values()))
-            selections = yield from select_victims_on_nodes(dry_run, potential, cluster, self.reasons)
-            for selection in selections:
-                self._evaluated[selection.node] = selection
-                self._push(selection.node, selection.disruption)
-                yield 1
+            in_vain += yield from self._evaluate(batch, dry_run, cluster)
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
+
+    def _evaluate(
+        self, nodes: Collection[NodeName], dry_run: DryRun, cluster: PreemptionInputs
+    ) -> Steps[int]:
+        """Returns how many pods are on them."""
+        potential = {node: self._evictable.by_node[node] for node in sorted(nodes)}
+        pod_count = sum(map(len, potential.values()))
+        self._pod_count += pod_count
+        selections = yield from select_victims_on_nodes(dry_run, potential, cluster, self.reasons)
+        for selection in selections:
+            self._evaluated[selection.node] = selection
+            self._push(selection.node, selection.disruption)
+            yield 1
+        return pod_count
+
+    def _best_of_others(self, dry_run: DryRun, cluster: PreemptionInputs) -> Steps[Candidate | None]:
+        """Many nodes were evaluated in vain, so that a bound says little. Each attempt begins with others of the nodes that are
+        left; the hopeless ones are not evaluated."""
+        left = sorted(node for _, node, serial in self._heap if self._latest_serial.get(node, 0) == serial)
+        self._heap.clear()
+        yield from self._bound([node for node in left if node not in self._bounded], dry_run, cluster)
+        self.reasons[NO_VICTIMS] = dry_run.potential_node_count - len(self._bounded)
+        for node in left:
+            self.reasons.update(self._unmet.get(node, ()))
+        left = [node for node in left if node in self._bounded and node not in self._unmet]
+        begin = cluster.attempts * NODES_PER_ATTEMPT % max(1, len(left))
+        left, in_vain = left[begin:] + left[:begin], 0
+        while left and in_vain <= _PODS_IN_VAIN_MAX and not self._evaluated:
+            batch, left = left[:NODES_PER_BATCH], left[NODES_PER_BATCH:]
+            in_vain += yield from self._evaluate(batch, dry_run, cluster)
+        if self._evaluated:
+            for node in left:
+                self._push(node, bound_for_any_pod(self._evictable.by_node[node], cluster))
+            return least_disruptive(list(self._evaluated.values())).candidate()
+        self.reasons[NOT_SEARCHED] = len(left)
+        return None
 
     def _most_promising(
         self, batch_size: int, dry_run: DryRun, cluster: PreemptionInputs
@@ -119,8 +166,12 @@ class BestFirstSearch:
         yield 1 + len(nodes) // _PODS_PER_COST_UNIT
         for node, missing in zip(potential, dry_run.shortfalls(potential), strict=True):
             pods = self._evictable.by_node[node]
-            yield from cluster.visit_gangs(pods)
-            self._push(node, disruption_lower_bound(pods, missing, cluster))
+            if unmet := unmet_reasons(pods, missing):
+                self._unmet[node] = unmet
+                self._push(node, HOPELESS)
+            else:
+                yield from cluster.visit_gangs(pods)
+                self._push(node, disruption_lower_bound(pods, missing, cluster))
             yield _bound_cost(pods)
 
     def _pop(self, batch_size: int) -> list[tuple[Disruption, NodeName, int]]:

@@ -45,7 +45,7 @@ attempt begins with other nodes."""
 _SINGLE_NODE_COST = 10
 """Of evaluating a node by itself: rules that depend on other nodes run each time."""
 
-_NODES_PER_ATTEMPT = 499
+NODES_PER_ATTEMPT = 499
 """By how many nodes the next attempt begins later: fewer than a search evaluates of nodes with thirty pods. A
 prime number, so that attempts do not leave out the same nodes if it evaluates fewer."""
 
@@ -126,7 +126,7 @@ def find_candidates(
             candidates += yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
         nodes = []
     elif nodes:
-        begin = cluster.attempts * _NODES_PER_ATTEMPT % len(nodes)
+        begin = cluster.attempts * NODES_PER_ATTEMPT % len(nodes)
         nodes = nodes[begin:] + nodes[:begin]
     if previous is not None:
         nodes.sort(key=lambda node: node in previous.failed_nodes)

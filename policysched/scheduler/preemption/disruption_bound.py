@@ -18,6 +18,7 @@ from itertools import compress
 from typing import NamedTuple
 
 from policysched.cluster.disruption_budgets import split_by_budget
+from policysched.evaluate import shortfall_reason
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.preemption.running_gangs import VictimUnit, victim_units, violations_of
@@ -69,8 +70,6 @@ def disruption_lower_bound(
     freed: list[tuple[int, list[int]]] = []
     for resource, amount in missing.items():
         sizes = [sum([_size(pod, resource) for pod in pods]) for pods in units.pods]
-        if sum(sizes) < amount:
-            return HOPELESS
         freed.append((amount, sizes))
         count = max(count, _count_min(sizes, amount))
         highest = max(highest, units.priorities[_last_needed(sizes, amount)])
@@ -91,6 +90,15 @@ def disruption_lower_bound(
         sum(sorted(units.victim_counts)[:count]),
         -_latest_start(units, freed, highest),
     )
+
+
+def unmet_reasons(in_order: Sequence[Pod], missing: Mapping[str, int]) -> list[str]:
+    """The reasons why the node is hopeless; empty if it is not."""
+    return [
+        shortfall_reason(resource)
+        for resource, amount in missing.items()
+        if sum([_size(pod, resource) for pod in in_order]) < amount
+    ]
 
 
 def _start(pod: Pod, cluster: PreemptionInputs) -> int:
