@@ -17,18 +17,21 @@ from dataclasses import replace
 from functools import partial
 
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.node_searches import search_nodes
 from policysched.cluster.devices.pod_claims import (
     NOT_AVAILABLE_ON_NODE,
     STALE_EXTENDED_CLAIM,
     claim_to_deallocate,
     pod_resource_claims,
     unbindable_claims,
+    uses_devices,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
 from policysched.lang.ir.program import Extender, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.attempt_result import (
+    DOMAIN_CHANGE_EVENTS,
     EVICTIONS_UNANSWERED,
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -59,7 +62,7 @@ from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
-from policysched.scheduler.steps import Steps
+from policysched.scheduler.steps import DEVICE_STEPS_PER_COST_UNIT, Steps
 from policysched.scheduler.unschedulable_message import (
     most_frequent_reasons,
     outside_domain_reason,
@@ -68,16 +71,6 @@ from policysched.scheduler.unschedulable_message import (
 )
 
 _ALWAYS_REQUEUE_EVENTS = frozenset({ClusterEvent.NODE_ADD})  # no verdict covers a node that did not exist
-
-_DOMAIN_CHANGE_EVENTS = frozenset(
-    {
-        ClusterEvent.NODE_LABEL,
-        ClusterEvent.NODE_ALLOCATABLE,
-        ClusterEvent.ASSIGNED_POD_DELETE,
-        ClusterEvent.ASSIGNED_POD_UPDATE,
-    }
-)
-"""Events that can create a topology domain or make one large enough, whatever rejected the nodes of those tried."""
 
 
 class PodAttempts:
@@ -204,10 +197,14 @@ class PodAttempts:
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
-        """What a long evaluation needs, rule by rule. Each rule ends the time slice."""
+        """What a long evaluation needs: devices node by node, and the rest rule by rule. A rule ends the time slice."""
         core = self._core
         plan = core.plan(pod.policy)
         evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
+        if plan.devices_timeout_s and uses_devices(pod.pod):  # the policy has a filter for devices
+            nodes, with_extended = core.cache.nodes.values(), plan.covers_extended_resources
+            for steps in search_nodes(pod.pod, core.cache.devices, nodes, with_extended=with_extended):
+                yield steps // DEVICE_STEPS_PER_COST_UNIT
         if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan.pod_totals):
             return
         for _ in evaluator.warm_up(plan, pod.pod, **core.evaluation_inputs(pod, now_ns)):
@@ -227,7 +224,9 @@ class PodAttempts:
         of the pod are deleted. Not `diagnosed`: a failure does not tell what nodes lack, which may take longer than all else.
         """
         core = self._core
-        nominated = core.cache.nominated.get(pod.uid)
+        devices, nominated = core.cache.devices.allocation_cache, core.cache.nominated.get(pod.uid)
+        if devices.is_cut_off:
+            return continue_device_search(now_ns)
         verdict = core.evaluator.evaluate(
             core.plan(pod.policy),
             pod.pod,
@@ -265,7 +264,7 @@ class PodAttempts:
             verdict.node_count and verdict.scaleup_would_not_help() and not verdict.feasible_outside_domain
         )
         if isinstance(domain, TopologyDomain):
-            requeue_events |= _DOMAIN_CHANGE_EVENTS
+            requeue_events |= DOMAIN_CHANGE_EVENTS
             if verdict.feasible_outside_domain:
                 counts[outside_domain_reason(domain)] = verdict.feasible_outside_domain
         return AttemptFailure(

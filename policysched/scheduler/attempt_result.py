@@ -75,6 +75,17 @@ _OVER_BUDGET_EVENTS = frozenset(
 )
 
 
+DOMAIN_CHANGE_EVENTS = frozenset(
+    {
+        ClusterEvent.NODE_LABEL,
+        ClusterEvent.NODE_ALLOCATABLE,
+        ClusterEvent.ASSIGNED_POD_DELETE,
+        ClusterEvent.ASSIGNED_POD_UPDATE,
+    }
+)
+"""Events that can create a topology domain or make one large enough, whatever rejected the nodes of those tried."""
+
+
 def reject_over_budget(message: str) -> AttemptFailure:
     """The pod was not evaluated. A larger cluster makes it more expensive, a smaller one may not, nor may changes of its
     claims and their classes, which have its selectors of devices."""

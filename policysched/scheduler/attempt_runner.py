@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import (
     ATTEMPT_STEPS_MAX,
+    CHARGED_STEPS,
+    GANG_SLICE_STEPS_MAX,
     MEMBER_STEPS_MAX,
     SLICE_STEPS_MAX,
     SearchAllowance,
@@ -81,7 +83,7 @@ class AttemptRunner:
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
         self._failed_beside: list[tuple[PendingPod, int]] = []
-        self._searching: tuple[QueueEntry | None, SearchAllowance] = None, SearchAllowance()
+        self._searching: _Attempt | None = None
         self._last_run: _Attempt | None = None
         self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
         self.has_attempted = False
@@ -189,24 +191,32 @@ class AttemptRunner:
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
+        earlier = self._earlier_slice_of(entry)
         self._run(
             _Attempt(
                 entry,
                 steps,
                 entry.attempts,
                 entry.representative_pod,
-                devices=self._search_allowance(entry),
+                elapsed_ns=earlier.elapsed_ns if earlier is not None and earlier.charges_policy_alone else 0,
+                devices=self._search_allowance(entry, cost_max),
             ),
             cost_max,
         )
 
-    def _search_allowance(self, entry: QueueEntry) -> SearchAllowance:
+    def _search_allowance(self, entry: QueueEntry, cost_max: int | None) -> SearchAllowance:
         """For a slice of the search for devices. An entry that was put back has what its earlier slices left."""
-        members = len(entry.pending_members) if isinstance(entry, QueuedGang) else 0
-        more = MEMBER_STEPS_MAX * members
-        searching, allowance = self._searching
-        left = allowance.attempt_steps_left if searching is entry else ATTEMPT_STEPS_MAX + more
-        return SearchAllowance(min(left, SLICE_STEPS_MAX + more), left)
+        steps_max, more = SLICE_STEPS_MAX, 0
+        if isinstance(entry, QueuedGang):
+            more = MEMBER_STEPS_MAX * len(entry.pending_members)
+            steps_max = GANG_SLICE_STEPS_MAX + more
+        earlier = self._earlier_slice_of(entry)
+        left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
+        return SearchAllowance(left if cost_max is None else min(left, steps_max), left)
+
+    def _earlier_slice_of(self, entry: QueueEntry) -> _Attempt | None:
+        searching = self._searching
+        return searching if searching is not None and searching.entry is entry else None
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -288,9 +298,13 @@ class AttemptRunner:
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
         self._return_failed()
         attempt.has_failed = isinstance(attempt.entry, QueuedGang) and self._gang_attempts.has_failed
-        self._searching = None, attempt.devices
+        if self._earlier_slice_of(attempt.entry) is not None:
+            self._searching = None
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
-            self._searching, attempt.prepares = (attempt.entry, attempt.devices), True
+            self._searching, attempt.prepares = attempt, True
+            spent = ATTEMPT_STEPS_MAX - attempt.devices.attempt_steps_left
+            is_short_repetition = attempt.devices.searches_again and spent < CHARGED_STEPS
+            attempt.charges_policy_alone = is_short_repetition and isinstance(attempt.entry, PendingPod)
             self._core.queue.yielded = None
 
     @contextmanager

@@ -15,6 +15,7 @@ Steps = Generator[int, None, Value]
 
 _NODES_PER_COST_UNIT = 50
 OPERATIONS_PER_COST_UNIT = 500
+DEVICE_STEPS_PER_COST_UNIT = 2
 POD_OPERATIONS_PER_SLICE = 250
 """Operations for pods, not for pods and nodes, that are made at once: 5 ms, where they read long lists of the pod."""
 POD_OPERATIONS_AT_ONCE_MAX = POD_OPERATIONS_PER_SLICE // 10

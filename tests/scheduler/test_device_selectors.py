@@ -1,6 +1,7 @@
 """Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided, and the search of
 devices is cut off and goes on in the next attempt."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices import (
+    allocation_cache,
     allocator,
     cel_environment,
     cel_selectors,
@@ -27,6 +29,7 @@ from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue.decision_time import DecisionTime
 from tests.builders import node, placed, pod
 from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import Rig
@@ -482,6 +485,94 @@ def test_a_search_within_its_steps_is_made_at_once(monkeypatch: pytest.MonkeyPat
     assert message is not None and message.startswith(
         "0/40 nodes are available: 40 cannot allocate all claims."
     )
+
+
+NODES_OF_A_SLICE = 5
+"""Where a slice has 40 steps: five of a search, as for all, and three or more of what is requested."""
+
+
+def searches_of_calls(rig: Rig, searches: list[Any]) -> list[int]:
+    """How many nodes each call of `decide` searched, until there is nothing to do."""
+    counts = []
+    while rig.scheduler.ready(rig.now_ns):
+        before = len(searches)
+        decide(rig, elapsed_ms=1)
+        counts.append(len(searches) - before)
+    return counts
+
+
+def test_a_new_claim_is_searched_on_few_nodes_in_a_call(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    rig = rig_with(claim("c", asking("r")))
+    rig.observe(user())
+
+    counts = searches_of_calls(rig, searches)
+
+    assert max(counts) <= NODES_OF_A_SLICE
+    assert len(searches) == len(set(searches)) == NODES
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["hostile"]
+
+
+def test_a_pod_of_another_policy_is_bound_while_a_claim_is_searched(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    rig = rig_with(claim("c", asking("r")))
+    rig.observe(user())
+    decide(rig, elapsed_ms=110)  # its namespace has spent what it may at once
+    rig.observe(pod("plain", namespace="friendly", created="2027-01-01T00:00:00Z"))
+
+    assert decide(rig) == ["plain"]
+    assert len(searches) <= NODES_OF_A_SLICE
+
+
+def test_the_claims_of_a_gang_are_searched_on_few_nodes_in_a_call(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(allocation_cache, "PIECE_STEPS", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 20)
+    rig = rig_with(claim("c0", asking("r0")), claim("c1", asking("r1")))
+    rig.apply_policies(GANG % 2)
+    rig.observe(member(0, "c0"), member(1, "c1"))
+
+    counts = searches_of_calls(rig, searches)
+
+    assert max(counts) <= NODES_OF_A_SLICE + 1, "beside the node that the first member changes"
+    assert len(searches) == len(set(searches)) == 2 * NODES + 1
+    assert len(rig.of(c.Prebind)) == 2
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_namespace_pays_for_a_repeated_search_only_if_it_is_in_vain(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any], fits: bool
+) -> None:
+    """Each allocation of a device that several nodes can use has all nodes searched again for the next pod."""
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    charged: list[int] = []
+    monkeypatch.setattr(DecisionTime, "charge_failed_attempt", lambda *charge: charged.append(charge[2]))
+    rig = rig_with(*[claim(f"c{number}", asking("r", count=1 if fits else 99)) for number in range(2)])
+
+    def slices() -> int:
+        calls = len(searches_of_calls(rig, searches))
+        assert calls > 5
+        return calls * MS
+
+    rig.observe(user("first", "c0"))
+    spent = slices()
+    assert sum(charged) in (spent, spent - MS), "all slices of a new search"
+    charged.clear()
+    rig.handle(e.DeviceObjectUpdated(device_slice(None, gpu("s"), name="shared", allNodes=True)))
+    if fits:
+        rig.observe(user("second", "c1"))
+    else:
+        rig.now_ns += 5_000 * MS
+
+    spent = slices()
+
+    assert len(searches) == 2 * NODES
+    assert sum(charged) == (0 if fits else spent)
 
 
 # ── explanations of a running scheduler ──────────────────────────────────────────────────────────────────────────────

@@ -8,11 +8,14 @@ for the nodes that they change. Pools are cached by node, and results of selecto
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 
 from policysched.cluster.devices.allocator import (
+    NODE_STEPS,
+    PIECE_STEPS,
     SEARCH_CONTINUES,
     STEPS_EXCEEDED,
     DeviceSearchResult,
@@ -62,12 +65,14 @@ class _CachedOutcome:
 @dataclass(slots=True)
 class _SpecOutcomes:
     """`on_overlays`: by node and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
-    `stamp`."""
+    `stamp`. `searched`: so many nodes, in their order, were searched in pieces, with these shared devices; `is_known`: once all were."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
     on_overlays: OrderedDict[tuple[NodeName, int, int], _CachedOutcome] = field(default_factory=OrderedDict)
     stamp: Hashable = None
     overruns: int = 0
+    searched: tuple[Hashable, int] = None, 0
+    is_known: bool = False
 
 
 class _OutcomeCache:
@@ -173,6 +178,38 @@ class AllocationCache:
             and self._allowance.attempt_steps_left > 0
         )
 
+    def are_searched(self, specs: _Specs, nodes: Collection[Node], shared_stamp: Hashable) -> bool:
+        """Whether `search_in_pieces` has visited all nodes."""
+        return self._outcomes.of_specs(specs).searched == (shared_stamp, len(nodes))
+
+    def search_in_pieces(
+        self,
+        specs: _Specs,
+        nodes: Collection[Node],
+        shared_stamp: Hashable,
+        search: Callable[[Node], object],
+    ) -> Iterator[int]:
+        """`search` the nodes on which nothing was searched for these specs yet, as long as the slice lasts. Yields the steps of
+        each piece. The evaluation searches what changed since."""
+        progress, allowance = self._outcomes.of_specs(specs), self._allowance
+        if progress.searched[0] != shared_stamp:
+            progress.searched = shared_stamp, 0
+        if allowance is None:
+            return
+        allowance.searches_again = progress.is_known
+        steps_left = allowance.steps_left
+        for count, node in enumerate(islice(nodes, progress.searched[1], None), progress.searched[1] + 1):
+            if allowance.steps_left <= 0:
+                allowance.is_cut_off = True
+                return
+            if steps_left - allowance.steps_left >= PIECE_STEPS:
+                yield steps_left - allowance.steps_left
+                steps_left = allowance.steps_left
+            search(node)
+            progress.searched = shared_stamp, count
+        progress.is_known = True
+        yield steps_left - allowance.steps_left
+
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
@@ -195,6 +232,8 @@ class AllocationCache:
         if self._allowance is not None and self._allowance.steps_left <= 0:
             self._allowance.is_cut_off, self._cut_off = True, self._allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
+        if self._allowance is not None:
+            self._allowance.steps_left -= NODE_STEPS
         outcome = self.search_uncached(claims, node, overlay)
         exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if overlay is None or state is None:

@@ -52,8 +52,17 @@ STEPS_MAX = 10_000
 STEPS_EXCEEDED = f"the device search exceeded its limit of {STEPS_MAX} steps"
 ATTEMPT_STEPS_MAX = 100_000
 """Steps on all nodes in one attempt of a pod, about 0.4 s."""
-SLICE_STEPS_MAX = 10_000
-"""Those of a slice. Others may be decided between two slices."""
+PIECE_STEPS = 100
+"""After so many, a search on the nodes in their order can stop, about half a millisecond."""
+SLICE_STEPS_MAX = 1_000
+"""Those of a slice, about 5 ms. Others may be decided between two slices."""
+GANG_SLICE_STEPS_MAX = 10_000
+"""The same for a gang, whose members are placed again in each slice."""
+CHARGED_STEPS = 10_000
+"""The namespace pays for a slice of a new search. For one that is repeated, as devices of several nodes changed, from here on:
+each pod that gets such a device changes them."""
+NODE_STEPS = 5
+"""A search on a node takes as long as so many steps more. They count for the slice, and not for the attempt."""
 MEMBER_STEPS_MAX = 100
 """Those of a slice for a gang beyond them, for each member: enough to search the nodes again that members changed."""
 SEARCH_CONTINUES = (
@@ -66,11 +75,13 @@ _START: _Position = (0, 0, 0)
 
 @dataclass(slots=True)
 class SearchAllowance:
-    """Of one slice, and the attempt's share of later slices. `is_cut_off`: nodes were left out for lack of steps."""
+    """Of one slice, and the attempt's share of later slices. `is_cut_off`: nodes were left out for lack of steps.
+    `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
     attempt_steps_left: int = 0
     is_cut_off: bool = False
+    searches_again: bool = False
 
     def spend(self, steps: int) -> None:
         self.steps_left -= steps
