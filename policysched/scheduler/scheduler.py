@@ -117,7 +117,7 @@ class Scheduler:
         preemption = self._preemption = DefaultPreemption(core)
         self._extender_calls = ExtenderCalls(core)
         prebinder = self._prebinder = Prebinder(core, self._bind_tracker)
-        self._kubelet_rejections = KubeletRejections(core)
+        self.kubelet_rejections = KubeletRejections(core)
         self._outages = MetricOutages(core)
         namespaces = self._namespace_events = NamespaceEvents(core, self._membership)
         texts = self._policy_text_events = PolicyTextEvents(core, self._membership, enqueuer)
@@ -131,7 +131,7 @@ class Scheduler:
             self._prebinder,
             self._preemption,
             self._extender_calls,
-            self._kubelet_rejections,
+            self.kubelet_rejections,
         )
         self._pod_group_events = PodGroupEvents(core, self._pod_events, enqueuer)
         self._pod_attempts = PodAttempts(core, enqueuer, preemption, self._extender_calls, prebinder)
@@ -153,7 +153,7 @@ class Scheduler:
                 ReportTimer(self._outages, errors),
                 FirstSampleTimeouts(core),
                 ReportTimer(SampleWaitReports(core), errors),
-                self._kubelet_rejections,
+                self.kubelet_rejections,
                 self._prebinder,
                 self._extender_calls,
                 self._canary_guards,
@@ -251,12 +251,12 @@ class Scheduler:
                 self._policy_text_events.enqueue_again(name, now_ns, at_once=True)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
-        self._kubelet_rejections.node_updated(node, now_ns)
+        self.kubelet_rejections.node_updated(node, now_ns)
         self._core.queue.requeue(self._core.cache.put_node(node), now_ns)
         self._prebinder.recheck(now_ns, node=node.name)
 
     def _node_deleted(self, name: NodeName, now_ns: int) -> None:
-        self._kubelet_rejections.node_deleted(name)
+        self.kubelet_rejections.node_deleted(name)
         self._core.queue.requeue(self._core.cache.drop_node(name), now_ns)
         self._prebinder.recheck(now_ns, node=name)
 
@@ -373,7 +373,7 @@ class Scheduler:
     @property
     def nodes_with_capacity_holds(self) -> list[NodeName]:
         """Nodes with capacity held back because their kubelets rejected pods that fit by our count."""
-        return self._kubelet_rejections.nodes_with_holds
+        return self.kubelet_rejections.nodes_with_holds
 
     @property
     def decisions(self) -> list[Decision]:
@@ -446,5 +446,5 @@ class Scheduler:
         """One sentence for each inconsistency inside; empty when all is well."""
         if not self._synced:
             return self._core.cache.ledger.check()
-        parts = (self._preemption, self._extender_calls, self._kubelet_rejections, self._internal_errors)
+        parts = (self._preemption, self._extender_calls, self.kubelet_rejections, self._internal_errors)
         return [*check_invariants(self._core), *(problem for part in parts for problem in part.check())]

@@ -151,7 +151,8 @@ class Observer:
         return comparison, self._scheduler.handle(event, now_ns)
 
     def _finish_changes(self, now_ns: int) -> None:
-        """Those of many pods go on where a scheduler decides, which this one never does."""
+        """Those of many pods go on where a scheduler decides, which this one never does. So does what is held back of nodes expire."""
+        self._scheduler.kubelet_rejections.advance(now_ns)
         changes = self._scheduler.slices.changes
         while self._synced and (at_ns := changes.next_time_ns()) is not None and at_ns <= now_ns:
             changes.take_slice(now_ns)

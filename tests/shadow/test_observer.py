@@ -16,7 +16,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.shadow.observer import BindComparison, Observer
 from policysched.shadow.summary import ShadowSummary
-from tests.builders import node, pending, placed, pod, pod_manifest
+from tests.builders import node, pending, placed, pod, pod_manifest, rejected, too_little
 
 SECOND_NS = 10**9
 NOW_NS = 1_767_225_600 * SECOND_NS
@@ -61,6 +61,20 @@ class Watched:
         records = self.send(e.PodUpdated(placed(to, name)), *(e.PodUpdated(later) for later in following))
         assert records is not None
         return records
+
+
+def test_what_a_rejection_of_a_kubelet_holds_back_of_a_node_expires() -> None:
+    """It holds back all of `a`. The comparison of the bind of a pod that comes an hour later knows nothing of it."""
+    watched = Watched(nodes=["a"]).synced().pending(waiting("first"))
+    watched.bound(waiting("first"), "a")
+    message = too_little("cpu", 1000, 4000, 4000)
+    watched.send(e.PodUpdated(rejected(waiting("first"), "a", "OutOfcpu", message)))
+    held = watched.pending(waiting("soon")).bound(waiting("soon"), "a").result
+
+    watched.at_ns += 3600 * SECOND_NS
+    later = watched.pending(waiting("later")).bound(waiting("later"), "a").result
+
+    assert (held, later) == ("differs", "agrees")
 
 
 def test_the_same_node_agrees_and_another_with_an_equal_total_agrees_among_equals() -> None:
