@@ -27,6 +27,7 @@ from policysched.scheduler.steps import pods_per_slice
 
 _PODS_PER_SLICE = 200
 _RECORD_KEY = "canary"
+CanaryChange = Literal["edit", "rollback"]
 NamespaceOf = Callable[[Pod], Namespace | None]
 
 
@@ -85,7 +86,7 @@ class Canaries:
     def __init__(self, namespace_of: NamespaceOf, counts: Counts = COUNTS_ALWAYS) -> None:
         self.active: dict[str, ActiveCanary] = {}
         self.records: dict[str, CanaryRecord] = {}
-        self.edit_saved_ns: int | None = None
+        self.saved_ns: dict[CanaryChange, int] = {}
         self.can_measure = True
         """False where no queue shows whether pods stay pending: without a guard no canary is used."""
         self._namespace_of = namespace_of

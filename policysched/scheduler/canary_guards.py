@@ -93,7 +93,7 @@ class CanaryGuards:
             Log("warning", message, {}),
             ReportPolicyEvent("Warning", "CanaryRolledBack", message),
         ]
-        core.save_all_states()
+        core.save_canary("rollback", now_ns)
         self._reload.restart_without_canary(policy, now_ns)
 
 

@@ -17,7 +17,7 @@ from policysched.model.pod_groups import PodGroupKey
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.blame import RaisedFor, pod_id, raises_for, text_id
-from policysched.scheduler.canaries import Canaries
+from policysched.scheduler.canaries import Canaries, CanaryChange
 from policysched.scheduler.commands import (
     ClearNomination,
     Command,
@@ -246,15 +246,13 @@ class SchedulerCore:
         if texts is not None:
             self.commands.append(SavePolicyStates(self.canaries.saved_with(texts)))
 
-    def save_all_states(self) -> None:
-        """Save them at once, because a canary was rolled back."""
-        self.commands.append(SavePolicyStates(self.state_texts()))
-
-    def save_edited_canary(self, now_ns: int) -> None:
-        """Save at once, but not each time: a team may edit a canary each second, and a save is of the states of all policies."""
-        if self.canaries.edit_saved_ns is None or now_ns >= self.canaries.edit_saved_ns + WRITE_INTERVAL_NS:
-            self.canaries.edit_saved_ns = now_ns
-            self.save_all_states()
+    def save_canary(self, change: CanaryChange, now_ns: int) -> None:
+        """Save at once, but not each time: a team may edit a canary every other second, each of which is rolled back, and a save is
+        of the states of all policies."""
+        saved_ns = self.canaries.saved_ns.get(change)
+        if saved_ns is None or now_ns >= saved_ns + WRITE_INTERVAL_NS:
+            self.canaries.saved_ns[change] = now_ns
+            self.commands.append(SavePolicyStates(self.state_texts()))
         else:
             self.samples.policy_states.request_save(now_ns)
 

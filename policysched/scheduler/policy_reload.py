@@ -303,7 +303,7 @@ class PolicyReload:
         }
         core.samples.activate_states(program, now_ns)
         if core.canaries.activate(program, plan, self._pods.pods_of(program.name), now_ns):
-            core.save_edited_canary(now_ns)
+            core.save_canary("edit", now_ns)
         if synced:
             self._pods.enqueue_again(program.name, now_ns, precomputed, at_once=at_once)
 

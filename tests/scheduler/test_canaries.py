@@ -134,6 +134,22 @@ def test_a_canary_that_is_edited_all_the_time_is_not_saved_each_time() -> None:
     assert json.loads(saved_states(rig)["test"])["canary"]["sha256"] == latest
 
 
+def test_a_canary_that_is_edited_after_each_rollback_is_not_saved_each_time() -> None:
+    short = ALL.replace("30s", "1s").replace("20%", "5%")
+    rig = Rig(short, *NODES)
+    for number in range(10):
+        rig.apply_policies(short.replace("no node", f"no node {number}"))
+        rig.settle()
+        rig.observe(owned(f"p{number}"))
+        rig.pass_time(3)
+        rig.handle(e.PodDeleted(owned(f"p{number}").uid))
+
+    assert len(events(rig)) == 10
+    assert 1 <= len(rig.of(c.SavePolicyStates)) <= 6
+    rig.pass_time(60)
+    assert json.loads(saved_states(rig)["test"])["canary"]["rolled_back_ns"] is not None
+
+
 def test_a_rolled_back_canary_stays_so_after_a_restart_until_its_text_changes() -> None:
     rig = Rig(ALL, *NODES, owned("a"))
     rig.pass_time(60)
