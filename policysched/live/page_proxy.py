@@ -7,8 +7,12 @@ a browser sends it to all ports of the host, which other users can listen on. On
 
 import hmac
 import secrets
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock
+from typing import Any
 
 from policysched.live.connection import ForwardedAnswer, LiveFailed
 
@@ -21,6 +25,8 @@ _LONG_PATHS = (_TRY_PATH, "/page/pod")
 _BODY_BYTES_MAX = 2**20
 REQUEST_TIMEOUT_S = 20.0
 """For each read of a request: one that does not end holds a thread."""
+CONNECTIONS_MAX = 64
+"""Each holds a thread, also one that sends a byte now and then. A browser has six."""
 _ANSWERED = (
     "Content-Type",
     "Content-Encoding",
@@ -41,17 +47,37 @@ class PageProxy(ThreadingHTTPServer):
     so on another connection, for what may take half a minute: the rest of the page is updated meanwhile. Raises OSError."""
 
     daemon_threads = True
+    request_queue_size = CONNECTIONS_MAX
 
     def __init__(
         self, port: int, ask: Ask, ask_long: Ask, *, request_timeout_s: float = REQUEST_TIMEOUT_S
     ) -> None:
         self.ask, self.ask_long, self.request_timeout_s = ask, ask_long, request_timeout_s
         self.key = secrets.token_urlsafe(24)
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._open_lock = Lock()
         super().__init__(("127.0.0.1", port), _Handler)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/{self.key}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """At the limit the oldest connection makes room."""
+        with self._open_lock:
+            self._open[request] = None
+            if len(self._open) > CONNECTIONS_MAX:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):  # its client is gone
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Called on the thread of the connection, at its end."""
+        with self._open_lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
 
 class _Handler(BaseHTTPRequestHandler):

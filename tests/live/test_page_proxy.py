@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -15,7 +16,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 
 from policysched.live.connection import LiveChannel, LiveFailed
-from policysched.live.page_proxy import PageProxy
+from policysched.live.page_proxy import CONNECTIONS_MAX, PageProxy
 from tests.live.test_connection import SlowTries, cluster
 from tests.serve.served import PATIENCE_S
 
@@ -152,6 +153,27 @@ def test_a_request_that_does_not_end_is_closed(half: bytes) -> None:
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
             connection.sendall(half)
             assert connection.recv(1) == b""
+        proxy.shutdown()
+
+
+def test_at_the_limit_the_oldest_connection_makes_room() -> None:
+    def never(*_: Any) -> Any:
+        raise AssertionError("nothing was asked")
+
+    with PageProxy(0, never, never, request_timeout_s=2 * PATIENCE_S) as proxy, ExitStack() as connections:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+
+        def connect() -> socket.socket:
+            address = "127.0.0.1", proxy.server_address[1]
+            connection = connections.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
+            connection.sendall(b"GET /page/over")
+            return connection
+
+        oldest, *_ = [connect() for _ in range(CONNECTIONS_MAX + 1)]
+        assert oldest.recv(1) == b""
+        newest = connect()
+        newest.sendall(b"view HTTP/1.1\r\nHost: 127.0.0.1:1\r\nConnection: close\r\n\r\n")
+        assert b"".join(iter(lambda: newest.recv(4096), b"")).startswith(b"HTTP/1.1 403")
         proxy.shutdown()
 
 
