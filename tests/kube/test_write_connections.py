@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from unittest.mock import patch
 
+import orjson
 import pytest
 
 from policysched.kube.client import write_connections
-from policysched.kube.client.transport import ApiResponse
+from policysched.kube.client.admission import is_denial_by_admission, message_of_cut_status
+from policysched.kube.client.api import AdmissionDenied, ServerError, status_error_from_response
+from policysched.kube.client.transport import BODY_BYTES_MAX, ERROR_BODY_BYTES_MAX, ApiResponse
 from policysched.kube.client.write_connections import (
     IDLE_MAX_S,
     WriteConnections,
@@ -191,6 +194,71 @@ def test_a_response_in_pieces_in_chunks_and_after_an_interim_one_is_read_whole()
         assert server.opened == 1
 
     run(answer, scenario)
+
+
+def status_response(code: int, message: str) -> bytes:
+    body = orjson.dumps(
+        {"kind": "Status", "apiVersion": "v1", "metadata": {}, "message": message, "code": code}
+    )
+    return b"HTTP/1.1 %d X\r\nRetry-After: 7\r\nContent-Length: %d\r\n\r\n%b" % (code, len(body), body)
+
+
+@pytest.mark.parametrize("code", [401, 409, 500])
+def test_of_an_error_the_beginning_is_read_whatever_a_webhook_says(code: int) -> None:
+    """A hundred megabytes of each of a dozen binds ended the process, and each took 0.1 s of the main loop."""
+    denial, taken = 'admission webhook "x" denied the request: "é\n', list[int]()
+
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        if body == b"next":
+            writer.write(response(body))
+            return
+        parts = status_response(code, denial + "é\n" * 10_000_000)
+        for begin in range(0, len(parts), 2**20):
+            writer.write(parts[begin : begin + 2**20])
+            await writer.drain()
+            taken.append(begin)
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        for number in (1, 2):
+            answered = await send(b"bind")
+            assert len(answered.body) <= 4 * ERROR_BODY_BYTES_MAX
+            error = status_error_from_response(answered)
+            assert (error.status, error.retry_after_s) == (code, 7)
+            assert isinstance(error, ServerError if code == 500 else AdmissionDenied)
+            assert error.message.startswith(denial)
+            assert is_denial_by_admission(answered.body)
+            assert (await send(b"next")).body == b"next"
+            assert server.opened == number + 1, "what is left of the response is not that of the next request"
+        assert len(taken) < 20, "the server sent all of it"
+
+    run(answer, scenario)
+
+
+def test_a_success_that_is_longer_than_any_object_is_no_response() -> None:
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(response(b"x" * (BODY_BYTES_MAX + 2**21)))
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        with pytest.raises(ConnectionError, match="more than"):
+            await send(b"a")
+
+    run(answer, scenario)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b'{"kind":"Status","message":"a \\"b\\" ', 'a "b" '),
+        (b'{"kind":"Status","metadata":{},"message":"\xc3\xa9\xc3', "é"),
+        (b'{"kind":"Status","message":"a\\ud83d', "a\\ud83d"),
+        (b'{"kind":"Status","message":"a\\', "a"),
+        (b'{"kind":"Pod","message":"a', None),
+        (b'<html>"message":"a"', None),
+        (b'{"kind":"Status","metadata":', None),
+    ],
+)
+def test_the_message_of_a_status_without_its_end(body: bytes, message: str | None) -> None:
+    assert message_of_cut_status(body) == message
 
 
 def test_a_long_response_is_read_whole() -> None:

@@ -21,6 +21,24 @@ def is_denial_by_admission(body: bytes) -> bool:
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return False
+        return is_denied_by_admission(message_of_cut_status(body) or "")
     message = status.get("message") if isinstance(status, dict) else None
     return isinstance(message, str) and is_denied_by_admission(message)
+
+
+_CUT_STATUS = re.compile(rb'\s*\{\s*"kind":\s*"Status"')
+_CUT_MESSAGE = re.compile(rb'"message":\s*("(?:[^"\\]|\\.)*)')
+_CUT_BYTES_MAX = 32 * 1024
+
+
+def message_of_cut_status(body: bytes) -> str | None:
+    """The beginning of the message of a Status whose end was not read. None: it is no Status."""
+    begin = body[:_CUT_BYTES_MAX]
+    found = _CUT_MESSAGE.search(begin) if _CUT_STATUS.match(begin) else None
+    if found is None:
+        return None
+    text = found[1].decode(errors="ignore")
+    try:
+        return str(orjson.loads(f'{text}"'))
+    except orjson.JSONDecodeError:  # cut within an escape
+        return text[1:]

@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from policysched.kube.client.admission import is_denied_by_admission
+from policysched.kube.client.admission import is_denied_by_admission, message_of_cut_status
 from policysched.kube.client.json_values import read_json
 from policysched.kube.client.transport import (
     JSON,
@@ -282,7 +282,7 @@ class ApiClient:
 
 
 def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
-    """The exception for a status other than 2xx. A body that is not a Status is quoted, truncated."""
+    """The exception for a status other than 2xx. A body that is not a Status is quoted, truncated. The end of a Status may be missing."""
     try:
         status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
@@ -290,7 +290,8 @@ def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
     if isinstance(status, dict) and status.get("kind") == "Status":
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     else:
-        reason, message = "", answer.body[:200].decode(errors="replace").strip()
+        quoted = answer.body[:200].decode(errors="replace").strip()
+        reason, message = "", message_of_cut_status(answer.body) or quoted
     return status_error(answer.status, reason, message, _retry_after_s(answer.headers))
 
 

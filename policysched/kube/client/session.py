@@ -31,6 +31,7 @@ from policysched.kube.client.admission import is_denial_by_admission
 from policysched.kube.client.service_account import ServiceAccount, in_cluster
 from policysched.kube.client.transport import (
     CONNECTIONS_MAX_DEFAULT,
+    ERROR_BODY_BYTES_MAX,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -189,7 +190,7 @@ class HttpTransport:
             body = _FencedBody(request.body, request.content_type, request.may_write)
         try:
             async with asyncio.timeout(request.timeout_s), self._send(request, headers, body) as answer:
-                return ApiResponse(answer.status, await answer.read(), _lower_case_names(answer.headers))
+                return ApiResponse(answer.status, await _read_body(answer), _lower_case_names(answer.headers))
         except READ_ERRORS as error:
             if isinstance(body, _FencedBody) and body.was_refused:
                 raise RequestNotSent(request) from None
@@ -410,6 +411,20 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield chunk
     except READ_ERRORS as error:
         raise TransportError(f"the stream was interrupted: {describe_http_error(error)}") from error
+
+
+async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
+    """Of an error the beginning: a webhook writes its message. Closing the connection ends the rest."""
+    if answer.status < 300:
+        return await answer.read()
+    chunks, size = list[bytes](), 0
+    async for chunk in answer.content.iter_any():
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > ERROR_BODY_BYTES_MAX:
+            answer.close()
+            break
+    return b"".join(chunks)
 
 
 def _lower_case_names(headers: Mapping[str, str]) -> dict[str, str]:

@@ -41,6 +41,11 @@ class ApiResponse:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+ERROR_BODY_BYTES_MAX = 256 * 1024
+"""Of a response with another status than 2xx: it has the message of a webhook, which can have any length. The rest is not read."""
+BODY_BYTES_MAX = 16 * 1024 * 1024
+"""Of the response to a write. It has one object at most, of which etcd takes 1.5 MiB."""
+
 CONNECTIONS_MAX_DEFAULT = 256
 """All writers together need up to 120, and for some seconds two more for each namespace whose webhooks begin to hang."""
 

@@ -7,7 +7,8 @@ A bind, an event and a status are small requests by the thousand, and aiohttp's 
       │                └── time-out, cancelled, not HTTP ──┐
       └── closed by the server, idle for too long ─────────┴──► closed
 
-A request that is given up closes its connection: its response would otherwise be taken for that of the next request.
+A request that is given up closes its connection: its response would otherwise be taken for that of the next request. So does a
+body that is too long: of an error its beginning is enough.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from policysched.http_errors import system_error_message
-from policysched.kube.client.transport import ApiResponse
+from policysched.kube.client.transport import BODY_BYTES_MAX, ERROR_BODY_BYTES_MAX, ApiResponse
 
 IDLE_MAX_S = 60.0
 """Less than the API server keeps an idle connection."""
@@ -175,6 +176,7 @@ class _Connection(BaseProtocol):
         super().__init__(loop)
         self._responses = self._parser = HttpResponseParser(self, loop, _READ_BUFFER_BYTES)
         self._is_parsing = False  # the parser has a part of the response
+        self._unfinished: tuple[RawResponseMessage, StreamReader] | None = None
         self._response: asyncio.Future[ApiResponse] | None = None
         self._ends_s = 0.0  # of the exchange
         self._timer: asyncio.TimerHandle | None = None
@@ -251,10 +253,22 @@ class _Connection(BaseProtocol):
             return
         for message, payload in messages:
             if message.code >= 200:  # below: the response follows
+                self._unfinished = message, payload
                 payload.on_eof(partial(self._complete, message, payload))
+        if self._unfinished is not None:
+            self._limit_body(*self._unfinished)
+
+    def _limit_body(self, message: RawResponseMessage, body: StreamReader) -> None:
+        if body.total_bytes <= (BODY_BYTES_MAX if message.code < 300 else ERROR_BODY_BYTES_MAX):
+            return
+        if message.code < 300:
+            self._fail(ConnectionError(f"the response has more than {BODY_BYTES_MAX} bytes"))
+        else:
+            self._complete(message, body)
+            self.close()
 
     def _complete(self, message: RawResponseMessage, body: StreamReader) -> None:
-        self._is_parsing = False
+        self._is_parsing, self._unfinished = False, None
         self.is_reusable = self.is_reusable and not message.should_close
         if self._response is not None and not self._response.done():
             headers = {name.lower(): value for name, value in message.headers.items()}
