@@ -118,9 +118,9 @@ class SchedulerCore:
         self.counting_policies = held_policies.for_reason()
         """Policies that count the pods that their totals are over."""
         self.changing_policies = held_policies.for_reason()
-        """Policies whose new text has not reached all of their pods."""
-        self.uncounted_policies = set[str]()
-        """Those of them that have placed pods that are not counted in their gangs: none may be evicted."""
+        """Policies whose new text has not reached all of their pods, except those of overdrawn namespaces."""
+        self.uncounted = set[tuple[str, str]]()
+        """Policies and namespaces whose placed pods are not all counted in their gangs: none of these may be evicted."""
         self.pods: dict[PodUid, PendingPod] = {}
         self.quotas = QuotaAccounts(self.cache, counts)
         self.queue = SchedulingQueue(

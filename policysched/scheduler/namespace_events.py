@@ -27,6 +27,7 @@ class NamespaceEvents:
         self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
             core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations, rests=False
         )
+        self.sliced = self.charges, self.slices
 
     def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:
         self.charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)

@@ -58,8 +58,8 @@ def pending_status(core: SchedulerCore, uid: PodUid) -> PendingPodStatus | None:
         message = f"policy {pod.policy} {core.samples.first_samples.message(pod.policy)}"
     elif entry.state is QueueState.ACTIVE and pod.policy in core.counting_policies:
         message = f"policy {pod.policy} is counting the pods for its totals"
-    elif (
-        entry.state in (QueueState.ACTIVE, QueueState.AWAITING_TEXT) and pod.policy in core.changing_policies
+    elif entry.state is QueueState.AWAITING_TEXT or (
+        entry.state is QueueState.ACTIVE and pod.policy in core.changing_policies
     ):
         message = f"policy {pod.policy} has a new text, which is applied to its pods"
     return PendingPodStatus(

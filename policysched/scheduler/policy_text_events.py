@@ -5,11 +5,16 @@ dropped, and its pods are enqueued again in slices, between which pods of other 
 
     all await the text ──a slice of them──► in the queue, their gangs held ──all──► gangs released, in slices ──► attempted
 
-No pod of the policy is attempted before the end. Placed members of gangs are counted first and at once: whoever evicts pods
-reads them. If that takes long, they are counted in slices, too, and no placed pod of the policy is evicted before the end.
+No pod of the policy is attempted before the end. What takes long is at the expense of the namespace of the pods (`slice_turns`).
+Pods of others do not wait for a namespace that has taken more than its share of the time: its part ends later.
+
+Placed members of gangs are counted at once: whoever evicts pods reads them. If that takes long, they are counted in slices,
+too, without a rest, and no placed pod of their policy and namespace is evicted before the end.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 
 from policysched.evaluate import Plan
 from policysched.lang.ir.cost import layer_rules
@@ -27,21 +32,47 @@ from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 from policysched.scheduler.sliced_changes import SlicedChanges
 from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, pods_per_slice
 
+_Part = tuple[str, str]
+"""Of the pods of a policy: those of a namespace that are slow to enqueue, or, if that is empty, all others."""
+
 
 class PolicyTextEvents:
-    """`slices`: by policy, what its new text has not reached: pods, then gangs."""
+    """`slices`: what the new text of a policy has not reached: pending pods, then gangs. `counts`: its placed pods that are slow to
+    count in their gangs. A part of the timers."""
 
     def __init__(self, core: SchedulerCore, membership: PolicyMembership, enqueuer: PodEnqueuer) -> None:
         self._core = core
         self._membership = membership
         self._enqueuer = enqueuer
-        self.slices: SlicedChanges[str, PodUid | GangId] = SlicedChanges(
-            core.queue, self._text_id, self._apply_to, self._end_slices, self._operations
+        self.slices, self.counts = (
+            SlicedChanges[_Part, PodUid | GangId](
+                core.queue,
+                self._text_id,
+                self._apply_to,
+                self._end_slices,
+                self._operations,
+                payer_of=itemgetter(1),
+                rests=rests,
+            )
+            for rests in (True, False)
         )
+        self.sliced = self.slices, self.counts
+        self._parts: dict[str, set[str]] = {}  # by policy: the namespaces of parts that have not ended
+        self._unreached: dict[str, set[str]] = {}  # of those: not all pods are reached
         self._precomputed: dict[str, Mapping[PodUid, PreEnqueueResult]] = {}
         self._started: set[str] = set()  # policies whose pods were queued by this process
+        self._starting: set[str] = set()  # those for the first time
 
-    def _text_id(self, policy: str) -> ObjectId:
+    def next_time_ns(self) -> None:
+        """`slices` and `counts` have their own turns."""
+
+    def advance(self, _now_ns: int) -> None:
+        """Others do not wait for namespaces that have become overdrawn."""
+        for policy in self._core.changing_policies & self._parts.keys():
+            self._end_hold(policy)
+
+    def _text_id(self, part: _Part) -> ObjectId:
+        policy, _ = part
         return text_id(self._core.policies.running[policy].program, self._core.permissions.owner(policy))
 
     def pods_of(self, policy: str) -> Iterator[Pod]:
@@ -100,27 +131,52 @@ class PolicyTextEvents:
         rules = _rule_names(core.policies.running[policy].program)
         core.queue.drop_policy(policy, rules)
         core.records.counters.shadows.retain_rules(policy, rules)
-        self._enqueuer.forget_gangs(core.gangs.begin_replacing(policy))
+        self._discard_parts(policy)
+        pods = list(self.pods_of(policy))
+        self._enqueuer.forget_gangs(core.gangs.begin_replacing(policy, {pod.namespace for pod in pods}))
         core.changing_policies.add(policy)
+        if policy not in self._started:
+            self._started.add(policy)
+            self._starting.add(policy)
         self._precomputed[policy] = precomputed
+        pending, placed = defaultdict[str, list[PodUid]](list), defaultdict[str, list[PodUid]](list)
         with self._enqueuer.using(precomputed):
-            waiting = [pod.uid for pod in self.pods_of(policy) if self._awaits_text(pod.uid, now_ns)]
-        self.slices.begin(policy, waiting, now_ns)
-        if at_once and core.plan(policy).pre_enqueue_operations <= POD_OPERATIONS_AT_ONCE_MAX:
-            self.slices.finish(policy, now_ns)
+            for pod in pods:
+                if self._awaits_text(pod.uid, now_ns):
+                    part = pod.namespace if self._is_slow(pod.uid) else ""
+                    (pending if pod.uid in core.pods else placed)[part].append(pod.uid)
+        self._parts[policy] = {*pending, *placed, ""}
+        self._unreached[policy] = {*self._parts[policy]}
+        for changes, of_parts in ((self.counts, placed), (self.slices, pending)):
+            for namespace in of_parts.keys() - {""}:
+                changes.begin((policy, namespace), of_parts[namespace], now_ns)
+        self.slices.begin((policy, ""), pending[""], now_ns)
+        if at_once:
+            self.slices.finish((policy, ""), now_ns)
 
     def forget(self, policy: str) -> None:
         """A removed policy without pods."""
         self._started.discard(policy)
+        self._discard_parts(policy)
+        self._core.gangs.end_replacing(policy, ())
         self._core.queue.drop_policy(policy)
 
+    def _discard_parts(self, policy: str) -> None:
+        for namespace in self._parts.pop(policy, ()):
+            self.slices.discard((policy, namespace))
+            self.counts.discard((policy, namespace))
+            self._core.uncounted.discard((policy, namespace))
+
+    def _is_slow(self, uid: PodUid) -> bool:
+        return self._operations(uid) > POD_OPERATIONS_AT_ONCE_MAX
+
     def _awaits_text(self, uid: PodUid, now_ns: int) -> bool:
-        """Whether the pod waits for its slice. A placed one is counted in its gang, unless that takes long."""
+        """Whether the pod waits for its slice. A placed one is counted in its gang, unless that is slow."""
         core, observed = self._core, self._core.cache.pods[uid]
         is_in_flight = uid in core.binds.in_flight
         if is_in_flight or not self._membership.is_unplaced(observed):
-            if not is_in_flight and self._operations(uid) > POD_OPERATIONS_AT_ONCE_MAX:
-                core.uncounted_policies.add(observed.pod.scheduler)
+            if not is_in_flight and self._is_slow(uid):
+                core.uncounted.add((observed.pod.scheduler, observed.pod.namespace))
                 return True
             with raises_for(pod_id(observed.pod)):
                 self._membership.count_in_gang(observed, now_ns)
@@ -152,9 +208,9 @@ class PolicyTextEvents:
                 return 0
         return running.plan.pre_enqueue_operations
 
-    def _apply_to(self, policy: str, items: list[PodUid | GangId], now_ns: int) -> None:
+    def _apply_to(self, part: _Part, items: list[PodUid | GangId], now_ns: int) -> None:
         """Pods that changed meanwhile are in the queue by the new text already, or gone."""
-        core = self._core
+        core, (policy, _) = self._core, part
         gangs = [item for item in items if isinstance(item, tuple)]
         uids = [item for item in items if not isinstance(item, tuple)]
         pods = [core.pods.get(uid) for uid in uids]
@@ -169,31 +225,53 @@ class PolicyTextEvents:
             with raises_for(gang.object_id):
                 self._enqueuer.refresh_gang(gang, now_ns, "PolicyChange")
 
-    def _end_slices(self, policy: str, now_ns: int) -> None:
+    def _end_slices(self, part: _Part, now_ns: int) -> None:
         """Of the pods, then of the gangs."""
-        core = self._core
-        held = [gang for gang in core.gangs if gang.policy == policy and POLICY_CHANGE in gang.holds]
-        for gang in held:
-            if not gang.pending_members:  # nothing of it is queued
-                gang.holds.discard(POLICY_CHANGE)
-        if waiting := [gang.id for gang in held if gang.pending_members]:
-            self.slices.begin(policy, waiting, now_ns)
+        core, (policy, namespace) = self._core, part
+        if self.counts.left(part) or self.slices.left(part):
             return
-        core.gangs.end_replacing(policy)
-        core.changing_policies.discard(policy)
-        core.uncounted_policies.discard(policy)
-        del self._precomputed[policy]
-        if policy not in self._started:
-            self._started.add(policy)
-            self._resume_gang_failures(policy, now_ns)
+        core.uncounted.discard(part)
+        unreached, parts = self._unreached[policy], self._parts[policy]
+        unreached.discard(namespace)
+        if "" not in unreached:
+            core.gangs.end_replacing(policy, unreached)
+            held = [
+                gang
+                for gang in core.gangs
+                if gang.policy == policy and POLICY_CHANGE in gang.holds and gang.namespace not in unreached
+            ]
+            for gang in held:
+                if not gang.pending_members:  # nothing of it is queued
+                    gang.holds.discard(POLICY_CHANGE)
+            if waiting := [gang.id for gang in held if gang.pending_members]:
+                self.slices.begin(part, waiting, now_ns)
+                return
+        parts.discard(namespace)
+        if policy in self._starting and "" not in parts:
+            self._resume_gang_failures(
+                policy,
+                now_ns,
+                (lambda name: name == namespace) if namespace else (lambda name: name not in parts),
+            )
+        self._end_hold(policy)
 
-    def _resume_gang_failures(self, policy: str, now_ns: int) -> None:
+    def _end_hold(self, policy: str) -> None:
+        """If all pods are reached, except those of overdrawn namespaces."""
+        core, parts = self._core, self._parts[policy]
+        if all(name and core.queue.decision_time.is_overdrawn(name) for name in parts):
+            core.changing_policies.discard(policy)
+        if not parts:
+            del self._parts[policy], self._unreached[policy], self._precomputed[policy]
+            self._starting.discard(policy)
+
+    def _resume_gang_failures(self, policy: str, now_ns: int, is_reached: Callable[[str], bool]) -> None:
         """Gangs of which an earlier process saw a bind refused, and may not have evicted the bound members."""
         core = self._core
         clause = core.policies.running[policy].program.gang
         if clause is None or clause.on_bind_failure is not OnBindFailure.EVICT:
             return
-        for pod in filter(None, (core.pods.get(pod.uid) for pod in self.pods_of(policy))):
+        uids = [pod.uid for pod in self.pods_of(policy) if is_reached(pod.namespace)]
+        for pod in filter(None, map(core.pods.get, uids)):
             gang = core.gangs.gang_of(pod.uid)
             if gang is not None and pod.observed.refused_bind:
                 core.binds.note_gang_failure(gang, pod.pod, pod.observed.refused_bind, now_ns)

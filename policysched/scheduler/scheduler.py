@@ -140,7 +140,7 @@ class Scheduler:
         self._canary_guards = CanaryGuards(core, self._reload)
         self.slices = SliceTurns(
             core.queue,
-            (self._pod_group_events, namespaces.charges, namespaces.slices, texts.slices, enqueuer.timeouts),
+            (self._pod_group_events, *namespaces.sliced, *texts.sliced, enqueuer.timeouts),
             reload,
             enqueuer.order_key_expiries,
         )
@@ -158,6 +158,7 @@ class Scheduler:
                 self._extender_calls,
                 self._canary_guards,
                 self.slices,
+                texts,
                 *(ReportTimer(part(core), errors) for part in REPORT_TIMERS),
             )
         )
@@ -426,10 +427,8 @@ class Scheduler:
     def explain(
         self, uid: PodUid, now_ns: int, *, node_names: Collection[NodeName] | None = None
     ) -> PlacementExplanation | None:
-        """Every node's verdict for a pending pod as of now; None if it is not pending under a running policy.
-
-        Nodes outside `node_names` are left out. Extenders are not called.
-        """
+        """Every node's verdict for a pending pod as of now; None if it is not pending under a running policy. Nodes outside
+        `node_names` are left out. Extenders are not called."""
         core = self._core
         pod = core.pods.get(uid)
         if pod is None or pod.state is QueueState.BINDING:

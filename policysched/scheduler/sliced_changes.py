@@ -21,7 +21,7 @@ PODS_PER_SLICE = 32
 class SlicedChanges(Generic[Key, Item]):
     """At most one change for each key, a namespace, policy or gang; `apply` applies it to a slice of what it affects, `end`
     follows the last one. `cost_of` an item is its static cost, in operations. `id_of` a key says who is at fault if one of
-    them raises, and in which namespace, which pays. `rests`: not if others wait for the change."""
+    them raises, and `payer_of` it which namespace pays, by default that one. `rests`: not if others wait for the change."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class SlicedChanges(Generic[Key, Item]):
         end: Callable[[Key, int], None] = lambda _key, _now_ns: None,
         cost_of: Callable[[Item], int] = lambda _item: 0,
         *,
+        payer_of: Callable[[Key], str] | None = None,
         rests: bool = True,
     ) -> None:
         self._queue = queue
@@ -38,13 +39,14 @@ class SlicedChanges(Generic[Key, Item]):
         self._apply = apply
         self._end = end
         self._cost_of = cost_of
+        self._payer_of = payer_of or (lambda key: id_of(key).namespace)
         self._rests = rests
         self._left: dict[str, dict[Key, dict[Item, None]]] = {}  # by payer
         self._began_ns = 0
 
     def begin(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the first slice, unless it is a slow one. A change of the key that has not reached everything is replaced."""
-        left = self._left.setdefault(self._id_of(key).namespace, {})[key] = dict.fromkeys(items)
+        left = self._left.setdefault(self._payer_of(key), {})[key] = dict.fromkeys(items)
         self._began_ns = now_ns
         is_slow = bool(left) and self._cost_of(next(iter(left))) > POD_OPERATIONS_AT_ONCE_MAX
         if not is_slow or self._queue.order_is_given:
@@ -52,7 +54,13 @@ class SlicedChanges(Generic[Key, Item]):
 
     def left(self, key: Key) -> Collection[Item]:
         """What the change has not reached."""
-        return self._left.get(self._id_of(key).namespace, {}).get(key, ()) if self._left else ()
+        return self._left.get(self._payer_of(key), {}).get(key, ()) if self._left else ()
+
+    def discard(self, key: Key) -> None:
+        """The change does not take place any more."""
+        changes = self._left.get(self._payer_of(key), {})
+        if changes.pop(key, None) is not None and not changes:
+            del self._left[self._payer_of(key)]
 
     def next_time_ns(self) -> int | None:
         if not self._left:
@@ -90,15 +98,11 @@ class SlicedChanges(Generic[Key, Item]):
             self._apply_to(key, list(left), now_ns)
 
     def _apply_to(self, key: Key, items: list[Item], now_ns: int) -> None:
-        object_id = self._id_of(key)
-        changes = self._left[object_id.namespace]
-        left = changes[key]
+        left = self._left[self._payer_of(key)][key]
         for item in items:
             del left[item]
-        with raises_for(object_id):
+        with raises_for(self._id_of(key)):
             self._apply(key, items, now_ns)
             if not left:
-                del changes[key]
-                if not changes:
-                    del self._left[object_id.namespace]
+                self.discard(key)
                 self._end(key, now_ns)

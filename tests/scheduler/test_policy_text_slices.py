@@ -52,7 +52,7 @@ def waiting(policy: str, group_size: int = 1, count: int = MANY) -> Rig:
 
 
 def left(rig: Rig) -> int:
-    return len(rig.scheduler._policy_text_events.slices.left("test"))
+    return len(rig.scheduler._policy_text_events.slices.left(("test", "")))
 
 
 def edit(rig: Rig, policy: str) -> None:
@@ -242,9 +242,9 @@ def test_a_hold_that_ends_before_its_gang_forms_again_does_not_hold_it() -> None
     terms, gang_id = gang.terms[member], gang.id
     gang.holds.add(POD_GROUP_CHANGE)
 
-    registry.begin_replacing("test")
+    registry.begin_replacing("test", {"default"})
     went_on = registry.add_placed(member, "test", terms).holds.copy()
-    registry.begin_replacing("test")
+    registry.begin_replacing("test", {"default"})
     registry.end_hold(gang_id, POD_GROUP_CHANGE)
     held = registry.add_placed(member, "test", terms).holds
 
@@ -295,7 +295,7 @@ def test_slices_are_part_of_a_recording(tmp_path: Path) -> None:
     between = 0
     while recorded.scheduler.ready(recorded.now_ns):
         recorded.decide()
-        if recorded.scheduler._policy_text_events.slices.left("test") and between < 3:
+        if recorded.scheduler._policy_text_events.slices.left(("test", "")) and between < 3:
             recorded.add_pod(scheduler="other")
             between += 1
     recorded.handle(e.NodeUpdated(node("b", cpu="4000", pods="1000")))

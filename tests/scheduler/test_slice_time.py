@@ -10,6 +10,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.decision_time import DecisionTime
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import namespace, node, pending, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_slices_by_cost import GANG, HEAD, OTHER, QUEUE, QUOTA, SLOW
@@ -59,14 +60,14 @@ class SliceRig(Rig):
         self.slow_ends_ns += [self.now_ns] * slow
         return slow * SLOW_MS * MS
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, *, policy: str | None = "other") -> None:
         ends_ns, next_ns = self.now_ns + round(seconds * SECOND_NS), self.now_ns
         while self.now_ns < ends_ns:
-            while self.now_ns >= next_ns:
+            while policy is not None and self.now_ns >= next_ns:
                 name = f"friend-{next_ns}"
                 self._arrived[name] = next_ns
                 next_ns += 47 * MS
-                self.take(e.PodUpdated(pending(pod(name, cpu="0", scheduler="other", namespace="friendly"))))
+                self.take(e.PodUpdated(pending(pod(name, cpu="0", scheduler=policy, namespace="friendly"))))
             if not self.scheduler.ready(self.now_ns):
                 self.now_ns += MS
                 continue
@@ -74,7 +75,8 @@ class SliceRig(Rig):
             self.now_ns += MS
             self.scheduler.account_time(MS + self._note_slow())
             for command in commands:
-                if isinstance(command, c.Bind) and command.namespace == "friendly":
+                self.commands.append(command)
+                if isinstance(command, c.Bind) and command.name in self._arrived:
                     self.waits_ns.append(self.now_ns - self._arrived.pop(command.name))
                     self.handle(e.BindConfirmed(command.uid, command.node))
 
@@ -121,7 +123,7 @@ def namespace_changed(monkeypatch: pytest.MonkeyPatch) -> SliceRig:
 Change = Callable[[pytest.MonkeyPatch], SliceRig]
 
 
-@pytest.mark.parametrize("change", [gangs_timed_out, namespace_changed])
+@pytest.mark.parametrize("change", [started, gangs_timed_out, namespace_changed])
 def test_slices_are_at_the_expense_of_their_namespace_and_of_no_attempt(
     monkeypatch: pytest.MonkeyPatch, change: Change
 ) -> None:
@@ -174,3 +176,74 @@ def test_what_others_are_judged_by_does_not_rest(monkeypatch: pytest.MonkeyPatch
     rig.run(PODS * (SLOW_MS + 3) / 1_000)
 
     assert len(rig.slow_ends_ns) == PODS
+
+
+def test_pods_of_others_under_the_same_text_do_not_wait_for_a_namespace_that_is_overdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = started(monkeypatch)
+
+    rig.run(0.3, policy="test")
+
+    assert len(rig.waits_ns) >= 3
+    assert len(rig.slow_ends_ns) < PODS / 2
+    rig.run(40, policy="test")
+    assert not rig.scheduler._policy_text_events._parts
+    assert rig.counts()["unschedulable"] == PODS
+
+
+def two_of(group: str) -> list[Pod]:
+    """A gang of others."""
+    labels = {"group": group, "least": "2"}
+    return [pod(f"{group}{number}", namespace="friendly", labels=labels) for number in range(2)]
+
+
+def gang_at_a_start(monkeypatch: pytest.MonkeyPatch, *beside: Pod) -> SliceRig:
+    """Sixty members of one gang, which needs a third of them."""
+    members = tenants(60, group="g", least="20")
+    rig = SliceRig(monkeypatch, ORDER + GANG, *members, *beside)
+    rig.handle(e.NodeUpdated(node("b", cpu="1000", pods="1000")))
+    rig.take(e.Synced())
+    return rig
+
+
+def left(rig: SliceRig) -> int:
+    return len(rig.scheduler._policy_text_events.slices.left(("test", "tenant")))
+
+
+def test_gangs_of_others_do_not_wait_for_a_namespace_that_is_overdrawn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = gang_at_a_start(monkeypatch, *two_of("f"))
+
+    rig.run(1)
+    first = rig.placements().keys() & {"f0", "f1"}
+    rig.observe(*two_of("l"))
+    rig.run(0.1)
+
+    assert left(rig)
+    assert first == {"f0", "f1"}
+    assert rig.placements().keys() >= {"l0", "l1"}, "a gang that forms meanwhile"
+
+
+def check_gang_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing rests, as there are no others."""
+    rig = gang_at_a_start(monkeypatch)
+
+    while left(rig):
+        rig.run(0.02, policy=None)
+        assert not (left(rig) and rig.placements())
+
+    assert "test" not in rig.scheduler.core.changing_policies
+    rig.pass_time(60)
+    assert len(rig.placements()) == 60
+
+
+def test_no_gang_is_bound_that_a_start_has_reached_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_gang_in_part(monkeypatch)
+
+
+def test_a_planted_gang_that_is_not_held_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(QueuedGang, "held", property(lambda _: False))
+    with pytest.raises(AssertionError, match="placements"):
+        check_gang_in_part(monkeypatch)

@@ -48,7 +48,7 @@ class EvictionRights:
             if self._next_change is not None:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
             return False
-        if victim.scheduler in self._core.uncounted_policies:
+        if (victim.scheduler, victim.namespace) in self._core.uncounted:
             self.next_change_ns = earlier_ns(self.next_change_ns, self._now_ns + SECOND_NS)
             return False
         if self._core.permissions.victims.protects(victim, self._core.namespace_of(victim)):

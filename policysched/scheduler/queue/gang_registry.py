@@ -6,7 +6,7 @@ Finished, terminating, gated and rejected pods do not count. `scheduler.pod_enqu
 the queue and `gangs.gang_attempt` places them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -324,7 +324,7 @@ class GangRegistry:
     def __init__(self) -> None:
         self._gangs: dict[GangId, QueuedGang] = {}
         self._gang_by_pod: dict[PodUid, QueuedGang] = {}
-        self._replaced: dict[str, dict[GangId, QueuedGang]] = {}  # by policy
+        self._replaced: dict[tuple[str, str], dict[GangId, QueuedGang]] = {}  # by policy and namespace
         self.started_ns = 0
         """The first event of this process; gangs do not time out by what happened before."""
 
@@ -365,21 +365,21 @@ class GangRegistry:
         self._gangs.pop(gang.id, None)
         return True
 
-    def begin_replacing(self, policy: str) -> list[QueuedGang]:
-        """Drop all gangs of a policy, and return them. Until `end_replacing` they form again under its new text, each held
-        with `POLICY_CHANGE`. Their restart time, reported disagreement and other holds carry over."""
+    def begin_replacing(self, policy: str, namespaces: Iterable[str]) -> list[QueuedGang]:
+        """Drop all gangs of a policy, which are in these namespaces, and return them. Until `end_replacing` they form again under
+        its new text, each held with `POLICY_CHANGE`. Their restart time, reported disagreement and other holds carry over."""
+        for namespace in namespaces:
+            self._replaced.setdefault((policy, namespace), {})
         dropped = [gang for gang in self._gangs.values() if gang.policy == policy]
-        replaced = self._replaced.setdefault(policy, {})
         for gang in dropped:
             for uid in gang.terms:
                 del self._gang_by_pod[uid]
-            del self._gangs[gang.id]
-            replaced[gang.id] = gang
+            self._replaced.setdefault(gang.id[:2], {})[gang.id] = self._gangs.pop(gang.id)
         return dropped
 
     def end_hold(self, gang_id: GangId, reason: str) -> QueuedGang | None:
         """Also for the gang that forms again later. Returns the gang if it was held with this reason."""
-        replaced, gang = self._replaced.get(gang_id[0], {}).get(gang_id), self._gangs.get(gang_id)
+        replaced, gang = self._replaced.get(gang_id[:2], {}).get(gang_id), self._gangs.get(gang_id)
         if replaced is not None:
             replaced.holds.discard(reason)
         if gang is None or reason not in gang.holds:
@@ -387,8 +387,9 @@ class GangRegistry:
         gang.holds.discard(reason)
         return gang
 
-    def end_replacing(self, policy: str) -> None:
-        del self._replaced[policy]
+    def end_replacing(self, policy: str, except_namespaces: Container[str]) -> None:
+        for key in [key for key in self._replaced if key[0] == policy and key[1] not in except_namespaces]:
+            del self._replaced[key]
 
     def _get_or_create(self, policy: str, terms: GangTerms) -> QueuedGang:
         namespace, key = terms.key
@@ -397,7 +398,7 @@ class GangRegistry:
         if gang is None:
             gang = self._gangs[gang_id] = QueuedGang(gang_id, terms)
             gang.restarted_ns = self.started_ns
-            replaced = self._replaced.get(policy)
+            replaced = self._replaced.get((policy, namespace))
             if replaced is not None:
                 gang.holds.add(POLICY_CHANGE)
             before = None if replaced is None else replaced.get(gang_id)
