@@ -182,6 +182,25 @@ def split_by_budget(
     return violating, others
 
 
+class LeastViolations:
+    """How many pods that are evicted together violate a budget at least, whatever is evicted before or between them: those for
+    which it has no room."""
+
+    def __init__(self, budgets: Collection[DisruptionBudget]) -> None:
+        self._selecting = _selecting(budgets)
+        self._beyond: dict[int, int] = {}
+        self._count = 0
+
+    def add(self, pods: Iterable[Pod]) -> int:
+        """More of them. Returns the number so far."""
+        for pod in pods:
+            for budget in self._selecting(pod):
+                key = id(budget)
+                beyond = self._beyond[key] = self._beyond.get(key, -max(0, budget.disruptions_allowed)) + 1
+                self._count = max(self._count, beyond)
+        return self._count
+
+
 class ViolationCounter:
     """How many of the same pods violate a budget, after evictions of others and without some of them: as
     `split_by_budget`, which would visit them for each question. Pods of the same budgets are a class, and of each budget
@@ -211,17 +230,6 @@ class ViolationCounter:
             self._class_positions[of].append(position)
             for key in of:
                 self._positions.setdefault(key, []).append(position)
-
-    @property
-    def least(self) -> int:
-        """At least so many violate a budget, whatever is evicted before or between them: those without room in it."""
-        return max(
-            (
-                len(positions) - max(0, self._budgets[key].disruptions_allowed)
-                for key, positions in self._positions.items()
-            ),
-            default=0,
-        )
 
     def evict(self, without: Collection[PodUid], left: dict[int, int]) -> int:
         """The number for all pods but these; `left`, by budget, is reduced by what they use."""

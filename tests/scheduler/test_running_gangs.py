@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from policysched import evaluate as plan
-from policysched.cluster.disruption_budgets import DisruptionBudgets, ViolationCounter
+from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import PodUid
 from policysched.model.pod_status import ObservedPod
@@ -704,7 +704,7 @@ def _always(*_: object) -> Steps[bool]:
     [
         (searching, "reprieve_order", lambda pods, _, *more: original_order(pods, no_gang, *more)),
         (EvictablePods, "_may_go_whole", _always),
-        (ViolationCounter, "least", property(lambda counter: counter._count)),
+        (PreemptionInputs, "violations_least", lambda _, gang: len(gang.members)),
     ],
     ids=["gangs are ignored", "protected members are evicted", "all members violate"],
 )

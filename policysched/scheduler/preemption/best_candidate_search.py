@@ -172,7 +172,7 @@ class BestFirstSearch:
             else:
                 yield from cluster.visit_gangs(pods)
                 self._push(node, disruption_lower_bound(pods, missing, cluster))
-            yield _bound_cost(pods)
+            yield 2 * _bound_cost(pods)
 
     def _pop(self, batch_size: int) -> list[tuple[Disruption, NodeName, int]]:
         """Those before the first exact one."""

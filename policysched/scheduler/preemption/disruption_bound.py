@@ -21,7 +21,7 @@ from policysched.cluster.disruption_budgets import split_by_budget
 from policysched.evaluate import shortfall_reason
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.preemption.running_gangs import VictimUnit, victim_units, violations_of
+from policysched.scheduler.preemption.running_gangs import VictimUnit, victim_units
 from policysched.scheduler.preemption.victim_selection import (
     NOT_STARTED_NS,
     PRIORITY_OFFSET,
@@ -111,10 +111,13 @@ def _size(pod: Pod, resource: str) -> int:
 
 
 def _units(in_order: Sequence[Pod], cluster: PreemptionInputs) -> _Units:
-    violating = [pod.uid for pod in split_by_budget(in_order, cluster.budgets)[0]] if cluster.budgets else []
     if any(cluster.gang_of(pod) is not None for pod in in_order):
-        rows = [_unit(unit, in_order, violating, cluster) for unit in victim_units(in_order, cluster.gang_of)]
+        units = victim_units(in_order, cluster.gang_of)
+        singles = [unit.pods[0] for unit in units if unit.gang is None]
+        violating = _violating(singles, cluster)
+        rows = [_unit(unit, singles, violating, cluster) for unit in units]
         return _Units(*zip(*sorted(rows, key=lambda row: row[1]), strict=True))
+    violating = _violating(in_order, cluster)
     ascending = in_order[::-1]
     if cluster.order is not None:
         ascending = sorted(ascending, key=lambda pod: pod.priority)
@@ -129,21 +132,23 @@ def _units(in_order: Sequence[Pod], cluster: PreemptionInputs) -> _Units:
     )
 
 
+def _violating(in_order: Sequence[Pod], cluster: PreemptionInputs) -> list[PodUid]:
+    return [pod.uid for pod in split_by_budget(in_order, cluster.budgets)[0]]
+
+
 def _unit(
-    unit: VictimUnit, in_order: Sequence[Pod], violating: Collection[PodUid], cluster: PreemptionInputs
+    unit: VictimUnit, singles: Sequence[Pod], violating: Collection[PodUid], cluster: PreemptionInputs
 ) -> tuple[Sequence[Pod], int, int, int, int, int]:
     """As a row of `_Units`."""
-    gang, uids = unit.gang, {pod.uid for pod in unit.pods}
-    violations = len(uids.intersection(violating))
+    gang = unit.gang
     if gang is None:
         (pod,) = unit.pods
-        return unit.pods, pod.priority, violations, pod.priority + PRIORITY_OFFSET, 1, _start(pod, cluster)
+        offset_sum = pod.priority + PRIORITY_OFFSET
+        return unit.pods, pod.priority, int(pod.uid in violating), offset_sum, 1, _start(pod, cluster)
     _, _, highest, offset_sum, count, start = cluster.of_members(gang)
-    spare = [pod for pod in in_order if pod.uid in gang.members and pod.uid not in uids]
-    of_spare = sum(pod.uid in violating for pod in spare)
-    violations = max(violations, violations_of(gang, cluster.budgets).least - of_spare)
-    offset_sum -= sum(pod.priority + PRIORITY_OFFSET for pod in spare)
-    return unit.pods, highest, violations, offset_sum, count - len(spare), -start
+    spare = [pod.priority + PRIORITY_OFFSET for pod in singles if pod.uid in gang.members]
+    violations = max(0, cluster.violations_least(gang) - len(spare))
+    return unit.pods, highest, violations, offset_sum - sum(spare), count - len(spare), -start
 
 
 def _count_min(sizes: Iterable[int], amount: int) -> int:

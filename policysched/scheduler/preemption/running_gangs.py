@@ -11,7 +11,7 @@ This holds for gangs with `mode = whole`. With `gate`, and once `best_effort` ha
 With `disruption = all` no member is spare, with `single` all are single pods.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -48,6 +48,13 @@ class RunningGang:
             self._known[what] = compute(self.members.values())
         value: Value = self._known[what]
         return value
+
+    def in_parts(self) -> Iterator[list[Pod]]:
+        """The members, as many at once as a piece of a search visits."""
+        members = list(self.members.values())
+        return (
+            members[start : start + _MEMBERS_PER_STEP] for start in range(0, len(members), _MEMBERS_PER_STEP)
+        )
 
     def remember(self, what: str, value: object) -> None:
         """What `once` is to return."""
@@ -156,7 +163,7 @@ def reprieve_order(
     uids_on_node = {pod.uid for pod in in_order}
     elsewhere: dict[RunningGang, int] = {}
     for gang in [unit.gang for unit in units if unit.gang is not None]:
-        counter = violations_of(gang, budgets)
+        counter = gang.once("budgets", lambda members: ViolationCounter(members, budgets))
         elsewhere[gang] = counter.evict(uids_on_node, left)
 
     def violates(unit: VictimUnit) -> bool:
@@ -174,10 +181,6 @@ def reprieve_order(
         units.sort(key=lambda unit: _last_in_order(unit, order), reverse=True)
     units.sort(key=violates, reverse=True)
     return ReprieveOrder(tuple(units), violating, elsewhere)
-
-
-def violations_of(gang: RunningGang, budgets: Collection[DisruptionBudget]) -> ViolationCounter:
-    return gang.once("budgets", lambda members: ViolationCounter(members, budgets))
 
 
 def _last_in_order(unit: VictimUnit, order: VictimOrder) -> tuple[Any, ...]:
@@ -235,12 +238,13 @@ class EvictablePods:
 
     def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> Steps[list[Pod]]:
         """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""
-        if all(gang_of(pod) is None for pod in pods):
+        gangs = list(map(gang_of, pods))
+        if not any(gangs):
             return pods
         spare_left: dict[RunningGang, int] = {}
         kept: list[Pod] = []
-        for pod in reversed(pods):  # the least important members are the spare ones
-            gang = gang_of(pod)
+        for pod, gang in zip(reversed(pods), reversed(gangs), strict=True):
+            # The least important members are the spare ones.
             if gang is not None and not (yield from self._may_go_whole(gang)):
                 left = spare_left[gang] = spare_left.get(gang, gang.spare_count) - 1
                 if left < 0:
@@ -250,13 +254,12 @@ class EvictablePods:
 
     def _may_go_whole(self, gang: RunningGang) -> Steps[bool]:
         if gang not in self._evictable_whole:
-            members = list(gang.members.values())
             self._evictable_whole[gang] = True
-            for start in range(0, len(members), _MEMBERS_PER_STEP):
-                if not all(map(self.may_evict, members[start : start + _MEMBERS_PER_STEP])):
+            for some in gang.in_parts():
+                if not all(map(self.may_evict, some)):
                     self._evictable_whole[gang] = False
                     break
-                yield 1 + min(len(members), _MEMBERS_PER_STEP) // 4  # asking is cheaper than removing
+                yield 1 + len(some) // 4  # asking is cheaper than removing
         return self._evictable_whole[gang]
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
-from policysched.cluster.disruption_budgets import ViolationCounter
+from policysched.cluster.disruption_budgets import LeastViolations, ViolationCounter
 from policysched.evaluate import DryRun, VictimOrder
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
@@ -117,21 +117,35 @@ class PreemptionInputs:
     def visit_gangs(self, pods: Iterable[Pod]) -> Steps[None]:
         """Learn of the gangs of these pods what a search asks about all their members, in pieces: a node, or many nodes with a
         gang each, would otherwise visit them at once."""
-        for gang in [gang for pod in pods if (gang := self.gang_of(pod)) is not None]:
-            if gang.remembers("disruption"):
-                continue
-            members, counter = list(gang.members.values()), ViolationCounter((), self.budgets)
-            parts: list[Disruption] = []
-            for start in range(0, len(members), PODS_PER_STEP):
-                some = members[start : start + PODS_PER_STEP]
-                counter.add(some)
+        for gang in self._gangs_without("disruption", pods):
+            parts, least = list[Disruption](), LeastViolations(self.budgets)
+            for some in gang.in_parts():
                 parts.append(self.disruption_without_budgets(some))
+                gang.remember("least violations", least.add(some))
                 yield 1 + len(some) // 2
             disruption = _together(parts)
-            gang.remember("budgets", counter)
             gang.remember("order", disruption[1])
             gang.remember("priority", disruption[2])
             gang.remember("disruption", disruption)
+
+    def count_violations(self, pods: Iterable[Pod]) -> Steps[None]:
+        """Likewise, what only nodes ask that are evaluated."""
+        for gang in self._gangs_without("budgets", pods):
+            counter = ViolationCounter((), self.budgets)
+            for some in gang.in_parts():
+                counter.add(some)
+                yield 1 + len(some) // 2
+            gang.remember("budgets", counter)
+
+    def _gangs_without(self, what: str, pods: Iterable[Pod]) -> Iterator[RunningGang]:
+        for pod in pods:
+            gang = self.gang_of(pod)
+            if gang is not None and not gang.remembers(what):
+                yield gang
+
+    def violations_least(self, gang: RunningGang) -> int:
+        """How many members violate a budget at least, if all are evicted."""
+        return gang.once("least violations", lambda members: LeastViolations(self.budgets).add(members))
 
     def of_members(self, gang: RunningGang) -> Disruption:
         """The disruption of all members, without budgets."""
@@ -205,6 +219,7 @@ def select_victims_on_nodes(
     yield len(nodes)
     for selection in possible:
         yield from cluster.visit_gangs(potential[selection.node])
+        yield from cluster.count_violations(potential[selection.node])
         yield 1 + len(selection.units)
     for index in range(max((len(selection.units) for selection in possible), default=0)):
         tried = [selection for selection in possible if selection.can_reprieve(index)]
