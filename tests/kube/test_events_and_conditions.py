@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -20,8 +21,9 @@ from policysched.kube.client.transport import (
     Transport,
 )
 from policysched.kube.write.events_and_conditions import Reporter, ReporterSettings, UnboundPodVersion
+from policysched.kube.write.namespace_turns import NamespaceTurns
 from policysched.kube.write.rate_limit import RateLimiter
-from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
+from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition, event_name
 from policysched.sandbox.apiserver.events import as_events_v1
 from policysched.sandbox.apiserver.requests import ServerRequest
 from policysched.sandbox.faults import FaultRates
@@ -486,6 +488,114 @@ def test_reports_of_a_namespace_whose_webhook_hangs_delay_and_lose_none_of_other
         assert (counts.conditions_written, counts.events_written) == (50, 50)
 
     on_virtual_time(scenario)
+
+
+def test_what_is_reported_of_pods_that_are_gone_leaves_nothing_while_a_webhook_hangs() -> None:
+    """Each pod left its turn and the backoff of its condition, for ever."""
+
+    async def scenario() -> None:
+        transport = HangingNamespace([(200, {})])
+        reporter = Reporting(transport).reporter
+        async with running(reporter.run()):
+            for number in range(2_000):
+                pod = {"metadata": {"namespace": "hanging", "name": f"p{number}", "uid": f"h{number}"}}
+                reporter.set_condition(condition(pod))
+                await asyncio.sleep(0.5)
+                reporter.discard_condition(f"h{number}")
+            await asyncio.sleep(10)
+            assert reporter.counts.failed > 20
+            assert len(reporter._backoffs) <= 2
+            assert len(reporter._turns) <= 3
+            reporter.record_event(failed({"metadata": {"namespace": "other", "name": "a", "uid": "a"}}))
+            await asyncio.sleep(1)
+            assert reporter.counts.events_written == 1
+
+    on_virtual_time(scenario)
+
+
+def test_every_report_has_a_turn_after_others_were_discarded() -> None:
+    reports_of_random_histories_are_written()
+
+
+def test_planted_queue_that_gives_one_turn_too_few_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = NamespaceTurns.waiting
+    monkeypatch.setattr(NamespaceTurns, "waiting", lambda self, key: waiting(self, key) + 1)
+    with pytest.raises(AssertionError):
+        reports_of_random_histories_are_written()
+
+
+def reports_of_random_histories_are_written() -> None:
+    """What is put last is, whatever was removed before it."""
+
+    async def scenario() -> None:
+        for seed in range(30):
+            random, transport = Random(seed), Script([(200, {})])
+            reporting = Reporting(transport, concurrent_writes_max=2)
+            reporter = reporting.reporter
+            wanted: dict[str, str] = {}
+            async with running(reporter.run()):
+                for number in range(100):
+                    uid = f"u{random.randrange(5)}"
+                    pod = {"metadata": {"namespace": "default", "name": uid, "uid": uid}}
+                    match random.randrange(4):
+                        case 0:
+                            reporter.discard_condition(uid)
+                            wanted.pop(uid, None)
+                        case 1:
+                            reporter.record_event(failed(pod, f"note {number}"))
+                        case _:
+                            reporter.set_condition(condition(pod, f"message {number}"))
+                            wanted[uid] = f"message {number}"
+                    await asyncio.sleep(random.choice([0, 0, 0.001, 0.02]))
+                await asyncio.sleep(5)
+            assert len(reporter._queue) == 0
+            bodies = [orjson.loads(request.body) for request in transport.requests]
+            for uid, message in wanted.items():
+                written = [
+                    body["status"]["conditions"][0]["message"]
+                    for body in bodies
+                    if body.get("metadata", {}).get("uid") == uid
+                ]
+                assert written[-1] == message, f"seed {seed}"
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"items": "text"},
+        {"items": {"a": 1}},
+        {"items": [1]},
+        {"items": [None]},
+        {"items": [{"metadata": 5}]},
+        {},
+    ],
+)
+def test_an_answer_that_is_no_list_of_pods_ends_nothing(answer: object) -> None:
+    async def scenario() -> None:
+        transport = Script([(409, {}), (200, answer), (200, {})])
+        reporting = Reporting(transport)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(
+                condition({"metadata": {"namespace": "default", "name": "web", "uid": "u1"}})
+            )
+            await asyncio.sleep(10)
+        assert reporting.reporter.counts.conditions_written == 1
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 253, "a" * 235 + "." + "b" * 17, "a" * 63, "a." * 117 + "-" * 3 + "b" * 16]
+)
+def test_the_name_of_an_event_is_one_that_the_server_takes(name: str) -> None:
+    """That of a pod with a long name was refused, so such a pod had no events at all."""
+    random = Random(1)
+    first, second = event_name(name, random), event_name(name, random)
+    assert first != second
+    assert len(first) <= 253
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", label) for label in first.split("."))
 
 
 def test_an_event_that_was_garbage_collected_is_created_again() -> None:

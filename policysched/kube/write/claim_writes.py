@@ -24,7 +24,7 @@ from typing import Any
 
 from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, Conflict
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import RequestNotSent
+from policysched.kube.client.transport import JSON, METADATA_ONLY, RequestNotSent
 from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
@@ -252,7 +252,7 @@ class PrebindWriter:
         try:
             path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/status"
             await self.retrier.retry_until_answered(
-                lambda: self.patch_once(path, body, is_current), 0, is_current
+                lambda: self.patch_once(path, body, is_current, METADATA_ONLY), 0, is_current
             )
         except (ApiStatusError, RequestAbandoned) as error:
             reason = {"pod": f"{command.namespace}/{command.name}", "error": str(error)}
@@ -277,10 +277,15 @@ class PrebindWriter:
         """The current object. Raises as `retry_until_answered`."""
         return await _PrebindRequests(self, self._settings.retry_timeout_s, None).get(path)
 
-    async def patch_once(self, path: str, body: Json, is_current: IsCurrent) -> Json:
-        timeout_s = self._settings.response_timeout_s
+    async def patch_once(self, path: str, body: Json, is_current: IsCurrent, accept: str = JSON) -> Json:
         return await self._api.patch(
-            path, body, MERGE_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s, is_current=is_current
+            path,
+            body,
+            MERGE_PATCH,
+            params=_SERVER_TIMEOUT_PARAMS,
+            timeout_s=self._settings.response_timeout_s,
+            is_current=is_current,
+            accept=accept,
         )
 
     async def create_once(self, path: str, body: Json, is_current: IsCurrent) -> Json:

@@ -44,6 +44,7 @@ from policysched.kube.write.report_content import (
     EventContent,
     EventObject,
     PodScheduledCondition,
+    event_name,
     truncate_note,
 )
 from policysched.kube.write.report_queue import AnyStatus, EventSeries, ReportQueue
@@ -149,7 +150,7 @@ class Reporter:
         content = content.remembered
         series = self._series.get(content)
         if series is None:
-            series = EventSeries(name=f"{content.regarding.name}.{self._random.getrandbits(64):016x}")
+            series = EventSeries(name=event_name(content.regarding.name, self._random))
             self._series[content] = series
             if len(self._series) > self._settings.series_max:
                 self._series.popitem(last=False)
@@ -255,7 +256,9 @@ class Reporter:
                 self._finish_condition(condition)
         except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
             self.counts.failed += 1
-            backoff = self._backoffs.setdefault(condition.uid, Backoff(self._random, initial_s=0.5))
+            backoff = self._backoffs.get(condition.uid) or Backoff(self._random, initial_s=0.5)
+            if condition.uid in self._latest_conditions:  # otherwise nothing forgets it
+                self._backoffs[condition.uid] = backoff
             wait_s = backoff.next_delay_s(error)
         except ApiStatusError as error:
             # The pod is gone or replaced, or RBAC denies the write: retrying does not help.
@@ -324,13 +327,17 @@ class Reporter:
         metadata alone: a pod may have a megabyte. Raises InvalidResponse."""
         path = f"/api/v1/namespaces/{condition.namespace}/pods"
         selected = {"fieldSelector": f"metadata.name={condition.name},spec.nodeName="}
-        pods = (await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)).get("items", [{}])
-        for pod in pods or ():  # an empty list can be null
-            meta = pod.get("metadata")
+        answer = await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)
+        pods = answer.get("items", [{}]) or []  # an empty list can be null
+        for pod in pods if isinstance(pods, list) else [None]:
+            meta = pod.get("metadata") if isinstance(pod, dict) else None
             if not isinstance(meta, dict) or not meta.get("resourceVersion"):
                 raise InvalidResponse(f"GET {path}: the answer is not a list of pods")
             if meta.get("uid") == condition.uid:
-                return UnboundPodVersion(str(meta["resourceVersion"]), int(meta.get("generation") or 0))
+                generation = meta.get("generation")
+                return UnboundPodVersion(
+                    str(meta["resourceVersion"]), generation if isinstance(generation, int) else 0
+                )
         return None
 
     def _condition_body(
@@ -368,7 +375,7 @@ class Reporter:
                 if series.written == 0:  # the namespace is gone
                     return self._abandon_event(content, error)
                 series.written = 0  # the event has expired: create it again
-                series.name = f"{content.regarding.name}.{self._random.getrandbits(64):016x}"
+                series.name = event_name(content.regarding.name, self._random)
             except Conflict:
                 series.written = count  # created by an earlier attempt whose response was lost
                 return None

@@ -30,6 +30,7 @@ from policysched.kube.client.api import (
     ServerError,
 )
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.namespace_turns import NamespaceTurns
@@ -212,7 +213,14 @@ class Evictor:
     async def _patch_status(self, namespace: str, name: str, body: Json) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}/status"
         timeout_s = self._settings.response_timeout_s
-        await self._api.patch(path, body, STRATEGIC_PATCH, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s)
+        await self._api.patch(
+            path,
+            body,
+            STRATEGIC_PATCH,
+            params=_SERVER_TIMEOUT_PARAMS,
+            timeout_s=timeout_s,
+            accept=METADATA_ONLY,
+        )
 
     async def _retry(self, request: Callable[[], Awaitable[None]], is_current: IsCurrent = None) -> None:
         """Raises RequestAbandoned, or a final ApiStatusError."""

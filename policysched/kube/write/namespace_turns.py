@@ -78,6 +78,11 @@ class NamespaceTurns(Generic[Command]):
         """Commands that are not finished."""
         return self._size
 
+    def waiting(self, key: Hashable) -> int:
+        """Commands of a namespace that were not begun."""
+        namespace = self._namespaces.get(key)
+        return 0 if namespace is None else len(namespace.waiting)
+
     def put(self, key: Hashable, command: Command) -> None:
         namespace = self._namespaces.get(key)
         if namespace is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from policysched.kube.client.api import MERGE_PATCH, STRATEGIC_PATCH, ApiClient
+from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.decode.pod_groups import scheduled_condition
 from policysched.model.pod_groups import PodGroupKey, PodGroupStatus
 from policysched.text.sanitize import escape_unprintable
@@ -50,7 +51,7 @@ async def write_pod_group_status(
             _third_party_status(write.status, now, volcano=key.api.endswith("volcano.sh")),
         )
     body = {"metadata": {"uid": write.uid}, "status": status}
-    await api.patch(path, body, kind, params={"timeout": server_timeout}, timeout_s=4.0)
+    await api.patch(path, body, kind, params={"timeout": server_timeout}, timeout_s=4.0, accept=METADATA_ONLY)
 
 
 def _kubernetes_status(write: PodGroupStatusWrite, now: str, written: PodGroupStatus | None) -> Json:

@@ -1,6 +1,7 @@
 """What a report says: the object it is about, an event, and the PodScheduled condition."""
 
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Literal
 
 from policysched.text.short_key import short_key
@@ -50,6 +51,16 @@ class PodScheduledCondition:
     def content(self) -> tuple[str, str]:
         """Equal contents are written once. It is remembered for longer than the pod."""
         return (self.reason, short_key(self.message))
+
+
+_NAME_CHARACTERS_MAX = 253
+_SUFFIX_CHARACTERS = 17
+
+
+def event_name(regarding: str, random: Random) -> str:
+    """The name of the object, cut where no room is left for what makes it unique. The server refuses longer ones."""
+    begin = regarding[: _NAME_CHARACTERS_MAX - _SUFFIX_CHARACTERS].rstrip("-.")
+    return f"{begin}.{random.getrandbits(64):016x}"
 
 
 EVENT_NOTE_BYTES_MAX = 1024

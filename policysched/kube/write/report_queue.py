@@ -28,7 +28,8 @@ QueuedEvent = tuple[EventContent, EventSeries]
 
 class ReportQueue:
     """Of each namespace the statuses before the events, each in their order. What is put also gets a turn of its namespace in
-    `turns`. A turn may find nothing, as what it was for can be removed."""
+    `turns`, but no more turns wait than there is to write: what a turn was for can be removed, while a webhook hangs. A turn may find
+    nothing."""
 
     def __init__(self, turns: NamespaceTurns[str]) -> None:
         self._turns = turns
@@ -44,7 +45,8 @@ class ReportQueue:
         of_namespace = self._statuses.setdefault(status.namespace, OrderedDict())
         if status.uid not in of_namespace:
             self.status_count += 1
-            self._turns.put(status.namespace, status.namespace)
+            of_namespace[status.uid] = status
+            self._put_turn(status.namespace)
         of_namespace[status.uid] = status
 
     def remove_status(self, status: AnyStatus) -> None:
@@ -67,13 +69,18 @@ class ReportQueue:
     def add_turn(self, status: AnyStatus) -> None:
         """If one of the object waits, whose turn may have passed."""
         if status.uid in self._statuses.get(status.namespace, ()):
-            self._turns.put(status.namespace, status.namespace)
+            self._put_turn(status.namespace)
+
+    def _put_turn(self, namespace: str) -> None:
+        queued = len(self._statuses.get(namespace, ())) + len(self._events.get(namespace, ()))
+        if self._turns.waiting(namespace) < queued:
+            self._turns.put(namespace, namespace)
 
     def put_event(self, event: QueuedEvent) -> None:
         namespace = event[0].regarding.namespace
         self._events.setdefault(namespace, deque()).append(event)
         self.event_count += 1
-        self._turns.put(namespace, namespace)
+        self._put_turn(namespace)
 
     def pop_event(self, namespace: str) -> QueuedEvent | None:
         """The oldest one."""
