@@ -36,8 +36,10 @@ class Overlay:
         self._added: dict[PodUid, tuple[Pod, NodeName]] = {}
         self.added_pods: list[tuple[Pod, NodeName]] = []
         self.removal_count = 0
-        self._removed: set[PodUid] = set()
-        self._position = columns.log_end
+        self._removed: dict[
+            PodUid, tuple[Placement, int | None]
+        ] = {}  # with the row; None: its node was gone
+        self._position = self._asked_position = columns.log_end
         self.log: list[int] = []
         self._arrays: dict[ColumnKind, tuple[Hashable, int, Array]] = {}
         """By kind: the state of the columns, how much of the log is in the array, and the array."""
@@ -67,8 +69,9 @@ class Overlay:
             return
         placement = self._placement_of(uid)
         assert placement is not None and uid not in self._removed, f"pod {uid} is on no node"
-        self._removed.add(uid)
-        if self._columns.row(placement.node) is not None:
+        row = self._columns.row(placement.node)
+        self._removed[uid] = placement, row
+        if row is not None:
             self._update_usage(placement.node, placement.pod, -1).subtract(placement.pod)
             self._count_change(placement.node, 1)
 
@@ -76,16 +79,15 @@ class Overlay:
         """Undo the removal of a placed pod."""
         placement = self._placement_of(uid)
         assert placement is not None and uid in self._removed, f"pod {uid} was not removed"
-        self._removed.remove(uid)
+        del self._removed[uid]
         if self._columns.row(placement.node) is not None:
             self._update_usage(placement.node, placement.pod, 1).add(placement.pod)
             self._count_change(placement.node, -1)
 
     def follow(self) -> bool:
-        """Take over what changed in the cluster since the last call. False: the overlay is of no use any more, because an
-        added pod is on a node by now, or the node of one changed. Only for an overlay without removed pods and
-        reservations."""
-        assert not self._removed, f"{len(self._removed)} pods are removed on the overlay"
+        """Take over what changed in the cluster since the last call; removed pods that are gone are forgotten. False: the overlay
+        is of no use any more, because an added pod is on a node by now, a removed one changed or moved, or the node of one changed.
+        Only for an overlay without reservations."""
         columns = self._columns
         touched, self._position = columns.touched_since(self._position), columns.log_end
         if touched is None:
@@ -94,16 +96,47 @@ class Overlay:
         rows = {uid: columns.row(node) for uid, (_, node) in self._added.items()}
         if None in rows.values() or not nodes.isdisjoint(rows.values()):
             return False
-        if any(self._placement_of(uid) is not None for uid in rows):
+        if any(self._placement_of(uid) is not None and uid not in self._removed for uid in rows):
             return False
-        for row in used & self._usages.keys():
-            usage = self._usages[row] = _copy_usage(columns.usage(row))
-            for uid, (pod, _) in self._added.items():
-                if rows[uid] == row:
-                    usage.add(pod)
+        gone: list[PodUid] = []
+        for uid, (before, row) in self._removed.items():
+            placement = self._placement_of(uid)
+            if row in nodes or columns.row(before.node) != row:
+                return False
+            if placement is None:
+                gone.append(uid)
+            elif placement.pod is not before.pod or placement.node != before.node:
+                return False
+        for uid in gone:
+            before, row = self._removed.pop(uid)
+            if row is not None:
+                self._update_usage(before.node, before.pod, 1)
+                self._count_change(before.node, -1)
+        self._read_again(used & self._usages.keys())
         self._arrays.clear()
         self.pods.follow()
         return True
+
+    def _read_again(self, used: Collection[int]) -> None:
+        """The totals of rows with other pods in the columns."""
+        self._usages |= {row: _copy_usage(self._columns.usage(row)) for row in used}
+        for placement, row in self._removed.values():
+            if row is not None and row in used:
+                self._usages[row].subtract(placement.pod)
+        for pod, node in self._added.values():
+            row = self._columns.row(node)
+            if row is not None and row in used:
+                self._usages[row].add(pod)
+
+    def changed_nodes(self) -> set[NodeName] | None:
+        """Those that changed in the cluster, or whose pods did, since this was asked the last time, even if the overlay cannot
+        follow; not those that are gone. None: unknown."""
+        columns = self._columns
+        touched, self._asked_position = columns.touched_since(self._asked_position), columns.log_end
+        if touched is None:
+            return None
+        nodes = (columns.nodes[row] for row in touched[0] | touched[1])
+        return {node.name for node in nodes if node is not None}
 
     def may_add(self, uid: PodUid, node: NodeName) -> bool:
         """Whether `add_pod` accepts the pod, and knows the node."""

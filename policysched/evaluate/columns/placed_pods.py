@@ -255,22 +255,29 @@ class HypotheticalPlacedPods:
         self._copies: dict[PodCount, RowCounts] = {}
         self._unchanged: set[PodCount] = set()
         self._all_changes: list[tuple[int, Pod, int]] = []
+        self._dropped_count = 0  # of changes that cancelled out
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
         self._totals: dict[PodTotals, HypotheticalPodTotals] = {}
 
     @property
     def version(self) -> int:
         """Changes with every pod that is added to the overlay or removed."""
-        return len(self._all_changes)
+        return self._dropped_count + len(self._all_changes)
 
     def follow(self) -> None:
-        """The columns changed: count the changes of the overlay again."""
+        """The columns changed: count the changes of the overlay again, without pods that were removed and restored, which may
+        be gone by now."""
         self._applied_changes.clear()
         self._copies.clear()
         self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
-        self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
+        changes, self._all_changes, version = self._all_changes, [], self.version
+        self._pending_changes = {}
+        for change in changes:
+            self.adjust(*change)
+        self._all_changes = [(row, pod, delta) for (row, _), (pod, delta) in self._pending_changes.items()]
+        self._dropped_count = version - len(self._all_changes)
 
     def adjust(self, row: int, pod: Pod, delta: int) -> None:
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))

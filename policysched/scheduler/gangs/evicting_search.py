@@ -7,11 +7,15 @@
 
 Each member is evaluated like a single pod, on a cluster with the earlier members added and their
 victims removed. Only the overlay changes. Members beyond a minimum of 2 or more evict no pods.
+
+Before each member the attempt may pause. Afterwards the members keep their nodes (`pause` tells whether they still fit), and
+victims that are gone are forgotten. Whether the others may still be evicted is asked once, at the end.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
 from policysched.evaluate import DryRun, NodeSelection, Overlay
@@ -20,7 +24,8 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
-from policysched.scheduler.gangs.gang_overlay import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import gang_overlay, place_search, present_victims
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.preemption.best_candidate_search import (
     BestFirstSearch,
     find_best_candidate,
@@ -42,7 +47,7 @@ from policysched.scheduler.preemption.gang_placement import (
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs, keeps_too_few
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -82,12 +87,14 @@ class EvictingSearch:
     domain: NodeSelection | None
     context: GangSearchContext
     now_ns: int
+    pauses: SearchPauses | None = None
     first_holds: bool = True
+    result: GangSearchResult = field(init=False)  # for pauses
+    was_paused: bool = field(init=False, default=False)
     overlay: Overlay = field(init=False)
     usage: QuotaUsage | None = field(init=False)  # of the quotas, with the placements; None: there are none
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: BudgetsAfterEvictions = field(init=False)
-    removed_uids: set[PodUid] = field(init=False, default_factory=set)
     changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
@@ -95,6 +102,7 @@ class EvictingSearch:
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
+        self.result = GangSearchResult(wanted=wanted(self.gang), overlay=self.overlay)
         self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
 
@@ -120,6 +128,9 @@ class EvictingSearch:
                 self.apply_placement(outcome)
                 left_by_class[key] -= 1
                 possible -= 1
+            elif not self._is_pending(pod):
+                left_by_class[key] -= 1
+                possible -= 1
             elif outcome.victims_terminating:
                 return outcome
             else:
@@ -139,8 +150,13 @@ class EvictingSearch:
             if is_left or self._refusal(pod) is not None:
                 remaining.append(pod)
                 continue
-            yield NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod)
+            yield from self._pause(NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod))
             evaluated.add(key)
+            if not self._is_pending(pod):
+                continue
+            if self._refusal(pod) is not None:
+                remaining.append(pod)
+                continue
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
                 self.apply_placement(MemberPlacement(pod, _without_victims(result.node)))
@@ -161,14 +177,18 @@ class EvictingSearch:
         for evictable in self.evictable.values():
             evictable.forget(self.changed_nodes[-1])
         for victim in placement.candidate.victims:
+            on = self.core.cache.ledger.placement(victim.uid)
+            assert on is not None, f"{victim.full_name} is a victim and not placed"
             self.overlay.remove_pod(victim.uid)
-            self.removed_uids.add(victim.uid)
+            self.result.victims[victim.uid] = on.node
         if self.budgets.evict(placement.candidate.victims):
             self.candidate_cache.clear()  # evictions may violate budgets now that had room before
-        self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
+        prebind_work = self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
+        self.result.has_reservations |= prebind_work is not None
         if self.usage is not None:
             self.usage.add(self.core.quotas.charge_of(placement.pod.pod))
         self.placements.append(placement)
+        self.result.fits.append((placement.pod, AttemptSuccess(placement.node, 0, 0, 0)))
 
     def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
         """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
@@ -186,7 +206,77 @@ class EvictingSearch:
         }
 
     def _is_leaving(self, uid: PodUid) -> bool:
-        return uid in self.removed_uids or self.context.is_terminating(uid)
+        return uid in self.result.victims or self.context.is_terminating(uid)
+
+    # ── pauses ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pause(self, cost: int) -> Steps[None]:
+        """A step in which the attempt may pause. With reservations it may not: the overlay could not follow."""
+        pauses = self.pauses
+        if pauses is None or self.result.has_reservations:
+            yield cost
+            return
+        pauses.search, pauses_before = self.result, pauses.count
+        yield cost
+        pauses.search, self.now_ns = None, pauses.now_ns
+        if pauses.count > pauses_before:
+            self._follow(cluster_changed=pauses.cluster_changed)
+            pauses.cluster_changed = False
+
+    def _follow(self, *, cluster_changed: bool) -> None:
+        """After a pause. What was known of victims on nodes that did not change stays as it is, as to ask for all again takes
+        long."""
+        core, result, self.was_paused = self.core, self.result, True
+        if cluster_changed:
+            self._follow_cluster()
+        self.budgets = BudgetsAfterEvictions(core.cache.budgets)
+        for placement in self.placements:
+            self.budgets.evict(placement.candidate.victims)
+        self.usage = core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
+        if self.usage is not None:
+            for pod, _ in result.fits:
+                self.usage.add(core.quotas.charge_of(pod.pod))
+        self.candidate_cache.clear()
+
+    def _follow_cluster(self) -> None:
+        core, result, changed = self.core, self.result, self.overlay.changed_nodes()
+        result.victims = present_victims(core, result)
+        if result.overlay is None:
+            result.overlay = place_search(core, gang_overlay(core, self.gang), result)
+        self.overlay = result.overlay
+        self.placements = [self._without_gone_victims(placement) for placement in self.placements]
+        if changed is None:
+            self.evictable.clear()
+        for evictable in self.evictable.values():
+            evictable.forget((changed or set()) | (evictable.by_node.keys() - core.cache.nodes.keys()))
+
+    def _without_gone_victims(self, placement: MemberPlacement) -> MemberPlacement:
+        """With the present state of the others."""
+        candidate, placement_of = placement.candidate, self.core.cache.ledger.placement
+        on = [placement_of(victim.uid) for victim in candidate.victims if victim.uid in self.result.victims]
+        victims = tuple([each.pod for each in on if each is not None])
+        return MemberPlacement(placement.pod, replace(candidate, victims=victims))
+
+    def _is_pending(self, pod: PendingPod) -> bool:
+        return self.gang.pending_members.get(pod.uid) is pod
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether pods were chosen as victims before a pause that may not be evicted any more, or belong to a gang that would keep
+        too few members."""
+        if not self.was_paused:
+            return False
+        context = self.context
+        context.forget_rights()
+        chosen = [(each.pod, victim) for each in self.placements for victim in each.candidate.victims]
+        if any(not self._may_evict(victim, context.eviction_rights(pod)) for pod, victim in chosen):
+            return True
+        victims = [victim for _, victim in chosen if not context.is_terminating(victim.uid)]
+        return keeps_too_few(self.core, victims, self._is_leaving)
+
+    def _may_evict(self, victim: Pod, allowed: EvictionRights) -> bool:
+        is_member = victim.uid in self.gang.terms
+        return not is_member and allowed(victim) and not self.context.eviction_blocked(victim)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -194,7 +284,11 @@ class EvictingSearch:
         refusal = self._refusal(pod)
         if refusal is not None:
             return NoGangPlacement(refusal.message)
-        yield NEW_CLASS_COST + self._evaluation_cost(pod)
+        yield from self._pause(NEW_CLASS_COST + self._evaluation_cost(pod))
+        if not self._is_pending(pod):
+            return NoGangPlacement("")
+        if (refusal := self._refusal(pod)) is not None:
+            return NoGangPlacement(refusal.message)
         # The victims of an earlier member may have freed enough capacity for this one too.
         result = self.context.evaluate(pod, self.overlay, self.domain)
         if isinstance(result, AttemptSuccess):
@@ -238,11 +332,7 @@ class EvictingSearch:
         Later members of a class re-evaluate only the nodes that changed since the cached search; if
         a rule depends on other nodes, only the node-local rejections are reused.
         """
-        members = self.gang.terms.keys()
-
-        def may_evict(victim: Pod) -> bool:
-            return victim.uid not in members and allowed(victim) and not self.context.eviction_blocked(victim)
-
+        may_evict = partial(self._may_evict, allowed=allowed)
         evictable = self.evictable.setdefault(allowed, EvictablePods(may_evict))
         node_count = len(self.core.cache.nodes)
         cluster = PreemptionInputs(
@@ -294,7 +384,7 @@ class EvictingSearch:
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)
-        return [pod for pod in usage.pods.values() if pod.uid not in self.removed_uids]
+        return [pod for pod in usage.pods.values() if pod.uid not in self.result.victims]
 
 
 def _without_victims(node: NodeName) -> Candidate:

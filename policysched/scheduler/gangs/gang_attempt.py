@@ -10,6 +10,7 @@ members that do not fit in queue order are tried again, the most demanding first
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from policysched.evaluate import Overlay, TopologyDomain
 from policysched.model.pods import Pod
@@ -31,6 +32,7 @@ from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import find_gang_placement
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
+    SearchPauses,
     domains_to_skip,
     remember_domains,
     wanted,
@@ -71,24 +73,27 @@ class GangAttempts:
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self._member_keys: MemberKeys | None = None
         self._class_numbers: dict[Hashable, int] = {}
-        self._now_ns = 0
-        self._cluster_changed = self._may_pause = self._was_paused = False
+        self._pauses, self._may_pause = SearchPauses(), False
         self.has_failed = False
         """Whether the attempt has ended, or is about to end, with no member placed."""
-        self.pausable_search: GangSearchResult | None = None
-        """The search that has yielded, if the cluster may change before it continues."""
 
     def begin(self, now_ns: int) -> None:
         """An attempt begins."""
-        self._now_ns, self._cluster_changed, self.pausable_search = now_ns, False, None
-        self._was_paused, self._member_keys, self._class_numbers = False, None, {}
+        self._pauses = SearchPauses(now_ns)
+        self._member_keys, self._class_numbers = None, {}
         self.has_failed = False
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
         """The attempt continues after a pause."""
-        self._now_ns, self._cluster_changed, self._was_paused = now_ns, cluster_changed, True
+        self._pauses.now_ns, self._pauses.cluster_changed = now_ns, cluster_changed
+        self._pauses.count += 1
         self._member_keys = None
+
+    @property
+    def pausable_search(self) -> GangSearchResult | None:
+        """The search that has yielded, if the cluster may change before it continues."""
+        return self._pauses.search
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
@@ -110,7 +115,7 @@ class GangAttempts:
             pod.attempts += 1
         members = set(gang.pending_members)
         search = yield from self._search(gang)
-        now_ns, needed = self._now_ns, gang.needed_count  # there may have been pauses
+        now_ns, needed = self._pauses.now_ns, gang.needed_count  # there may have been pauses
         enough = len(search.fits) >= needed
         search.shortage = gang.shortage(pod.uid for pod, _ in search.fits) if enough else None
         placed = search.fits if enough and search.shortage is None else []
@@ -140,7 +145,8 @@ class GangAttempts:
         elif (
             evicting and search.shortage is None and search.domains_tried is None and not self._is_cut_off
         ):  # otherwise a domain or a node that was not tried may have enough capacity
-            preemption = yield from self._preempt_for_gang(gang, search, now_ns)
+            preemption = yield from self._preempt_for_gang(gang, search, may_pause=not placed)
+            now_ns = self._pauses.now_ns
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
             self._preemption.clear_gang_nominations(gang, now_ns)
@@ -153,10 +159,10 @@ class GangAttempts:
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
         """Whether the gang is put back behind earlier entries of its policy, as if it had not been attempted."""
         gang.ordered_last = was_last
-        if not self._core.queue.yield_to_earlier(gang, now_ns, was_paused=self._was_paused):
+        if not self._core.queue.yield_to_earlier(gang, now_ns, was_paused=self._pauses.count > 0):
             gang.ordered_last = False
             return False
-        gang.runs_unpaused = self._was_paused or not self._may_pause
+        gang.runs_unpaused = self._pauses.count > 0 or not self._may_pause
         undo_attempt(gang)
         return True
 
@@ -193,7 +199,7 @@ class GangAttempts:
         keys = gang.required_keys
         if not keys:
             search = yield from self._search_domain(gang, None, removed, usage)
-            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
+            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses.now_ns)
             return (yield from self._with_backtracking(gang, [search], trial)) or search
         searches: list[GangSearchResult] = []
         left_out = False
@@ -214,12 +220,12 @@ class GangAttempts:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = True
                 break
-        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._now_ns)
+        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses.now_ns)
         backtracked = yield from self._with_backtracking(gang, searches, trial)
         if backtracked is not None:
             return backtracked
         if not left_out:
-            closest = closest_domain(self._core, gang, keys, self._now_ns)
+            closest = closest_domain(self._core, gang, keys, self._pauses.now_ns)
             if closest is not None and all(search.domain != closest for search in searches):
                 searches.append((yield from self._search_domain(gang, closest, removed, usage)))
         if not searches:
@@ -246,7 +252,7 @@ class GangAttempts:
         return self._member_keys
 
     def _clock(self) -> int:
-        return self._now_ns
+        return self._pauses.now_ns
 
     def _search_preferred(
         self, gang: QueuedGang, removed: Sequence[Pod], usage: QuotaUsage | None, budget: DomainBudget
@@ -281,13 +287,13 @@ class GangAttempts:
             if isinstance(found, TopologyDomain):
                 return found
             pausable = self._may_pause and usage is None
-            self.pausable_search = GangSearchResult(wanted=wanted(gang)) if pausable else None
+            self._pauses.search = GangSearchResult(wanted=wanted(gang)) if pausable else None
             operations = core.evaluator.decision_cost(found.pod)
             yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
-            yield from lower_rules(core, found, self._now_ns)
-            self.pausable_search = None
-            self._cluster_changed = False  # nothing is on an overlay yet
-            yield from self._pod_attempts.warm_up(found, self._now_ns)
+            yield from lower_rules(core, found, self._pauses.now_ns)
+            self._pauses.search = None
+            self._pauses.cluster_changed = False  # nothing is on an overlay yet
+            yield from self._pod_attempts.warm_up(found, self._pauses.now_ns)
         return None
 
     def _with_backtracking(
@@ -361,14 +367,14 @@ class GangAttempts:
             nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
             pausable = self._may_pause and usage is None and not search.has_reservations
-            self.pausable_search = search if pausable else None
+            self._pauses.search = search if pausable else None
             is_new_class = equivalence_keys[pod.uid] not in evaluated
             evaluated.add(equivalence_keys[pod.uid])
             yield NEW_CLASS_COST * is_new_class + evaluation_cost(len(core.cache.nodes), operations)
-            yield from lower_rules(core, pod, self._now_ns)
-            self.pausable_search, now_ns = None, self._now_ns
-            if self._cluster_changed:
-                self._cluster_changed = False
+            yield from lower_rules(core, pod, self._pauses.now_ns)
+            self._pauses.search, now_ns = None, self._pauses.now_ns
+            if self._pauses.cluster_changed:
+                self._pauses.cluster_changed = False
                 overlay, trial = self._place_again(gang, search, trial)
                 search.overlay = overlay
             yield from self._pod_attempts.warm_up(pod, now_ns)
@@ -429,19 +435,20 @@ class GangAttempts:
         )
 
     def _preempt_for_gang(
-        self, gang: QueuedGang, search: GangSearchResult, now_ns: int
+        self, gang: QueuedGang, search: GangSearchResult, *, may_pause: bool
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
         """Try preemption. None: preemption does not apply, and no message is added."""
         if not any(failure.node_count for failure in search.failures.values()):
             return None
+        pauses = self._pauses if may_pause and self._may_pause else None
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
             (yield from self._equivalence_keys(gang)),
             lambda pod, overlay, domain: self._pod_attempts.evaluate(
-                pod, overlay, now_ns, domain, diagnosed=False
+                pod, overlay, self._clock(), domain, diagnosed=False
             ),
-            lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, now_ns),
-            find_gang_placement,
-            now_ns,
+            lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, self._clock()),
+            partial(find_gang_placement, pauses=pauses),
+            self._clock,
         )
         return preemption

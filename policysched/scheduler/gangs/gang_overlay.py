@@ -1,7 +1,9 @@
 """The hypothetical cluster on which members of a gang are placed."""
 
 from policysched.evaluate import Overlay
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.gang_registry import QueuedGang
 
@@ -13,3 +15,26 @@ def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = T
         nominated_overlay(core, gang.representative_pod, excluding=members, first_holds=first_holds)
         or core.evaluator.overlay()
     )
+
+
+def place_search(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> Overlay:
+    """Remove the victims of a search that are left, and add the members that have a node."""
+    remove_victims(core, overlay, search)
+    for pod, success in search.fits:
+        overlay.add_pod(pod.pod, success.node)
+    return overlay
+
+
+def remove_victims(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> None:
+    for uid in present_victims(core, search):
+        overlay.remove_pod(uid)
+
+
+def present_victims(core: SchedulerCore, search: GangSearchResult) -> dict[PodUid, NodeName]:
+    """The victims of a search that are still on their nodes."""
+    placement_of = core.cache.ledger.placement
+    return {
+        uid: node
+        for uid, node in search.victims.items()
+        if (placement := placement_of(uid)) is not None and placement.node == node
+    }

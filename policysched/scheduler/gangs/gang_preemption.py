@@ -16,6 +16,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.evicting_search import EvictingSearch, has_evictable_pods
 from policysched.scheduler.gangs.gang_domains import preemption_domains
+from policysched.scheduler.gangs.gang_search_result import SearchPauses
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.gang_placement import (
     WAITS_FOR_HELD_CAPACITY,
@@ -36,21 +37,30 @@ _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 
 
 def find_gang_placement(
-    core: SchedulerCore, gang: QueuedGang, context: GangSearchContext, now_ns: int
+    core: SchedulerCore,
+    gang: QueuedGang,
+    context: GangSearchContext,
+    now_ns: int,
+    *,
+    pauses: SearchPauses | None = None,
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """Search with preemption, for as many members as are needed. The gang does not fit as it is."""
+    """Search with preemption, for as many members as are needed. The gang does not fit as it is. With `pauses`, the first
+    placement that is found in or after one is taken: those of other domains would age while these are searched."""
     if (yield from _fits_after_first_holds(core, gang, context, now_ns)):
         return NoGangPlacement(WAITS_FOR_HELD_CAPACITY, victims_terminating=True)
     keys, limit = gang.required_keys, BacktrackLimit(core.limits.gang_backtracks_max)
     outcomes: list[NoGangPlacement] = []
     placements: list[GangPlacement] = []
     domains: list[TopologyDomain | None] = [None]
+    pauses_before = 0 if pauses is None else pauses.count
     if keys:
         domains = [*preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX]]
     for domain in domains or [TopologyDomain(keys[-1], None)]:
         if (outcomes or placements) and not limit.spend(_domain_cost(core, gang, context)):
             break
-        outcome = yield from _search_domain(core, gang, domain, context, limit, now_ns)
+        now_ns = now_ns if pauses is None else pauses.now_ns
+        pausable = None if placements else pauses
+        outcome = yield from _search_domain(core, gang, domain, context, limit, now_ns, pausable)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.victims_terminating:
@@ -58,6 +68,8 @@ def find_gang_placement(
         else:
             outcomes.append(outcome)
         if len(placements) == _DOMAINS_SUFFICIENT or not has_evictable_pods(core, gang):
+            break
+        if placements and pauses is not None and pauses.count > pauses_before:
             break
     if placements:
         return min(placements, key=lambda placement: placement.disruption)
@@ -99,10 +111,17 @@ def _search_domain(
     context: GangSearchContext,
     limit: BacktrackLimit,
     now_ns: int,
+    pauses: SearchPauses | None,
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
     members = members_in_attempt_order(core, gang)
-    outcome = yield from EvictingSearch(core, gang, members, domain, context, now_ns).run(limit)
+    search = EvictingSearch(core, gang, members, domain, context, now_ns, pauses)
+    outcome = yield from search.run(limit)
+    if pauses is not None:
+        now_ns = pauses.now_ns
+    if isinstance(outcome, GangPlacement) and search.is_doubtful:  # once more, on one state of the cluster
+        members = members_in_attempt_order(core, gang)
+        outcome = yield from EvictingSearch(core, gang, members, domain, context, now_ns).run(limit)
     if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
         return outcome
     if not has_evictable_pods(core, gang):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from policysched.evaluate import Overlay, TopologyDomain
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
     AttemptFailure,
@@ -41,6 +42,9 @@ class GangSearchResult:
     other_domain_failures: list[AttemptFailure] = field(
         default_factory=list
     )  # from the other domains that were tried
+    victims: dict[PodUid, NodeName] = field(
+        default_factory=dict
+    )  # that are not on the overlay, from these nodes
     wanted: object = None  # what the gang needs, as far as it can change in a pause
     overlay: Overlay | None = None  # with the members that have a node; None: to be made again
     has_reservations: bool = False  # of volumes or devices, on the overlay
@@ -50,6 +54,17 @@ class GangSearchResult:
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
     shortage: str | None = None  # what enough members lack of the resources that start together
+
+
+@dataclass(slots=True)
+class SearchPauses:
+    """Where an attempt may pause, and what its search is told afterwards. `search`: what is offered in the present step, if the
+    cluster may change before the next one. `count`: of the pauses so far."""
+
+    now_ns: int = 0
+    search: GangSearchResult | None = None
+    cluster_changed: bool = False
+    count: int = 0
 
 
 def wanted(gang: QueuedGang) -> object:

@@ -4,7 +4,7 @@
                    └── no ─► a node without them? ── no ─► backs off
                                    └── yes ─► waits, with those behind it, for the end of the attempt
 
-The members are on an overlay: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
+The members are on an overlay, and their victims are not: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
 node that takes it in both cases, as with nominated pods. The result is one that single decisions could have had, in the
 order: members placed before the pause, pods, later members. Where an event changes the node of a member or a pod there,
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
@@ -13,14 +13,19 @@ or brings a pod there, the member must still fit: a gang is not bound to nodes t
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.pod_claims import uses_devices
-from policysched.evaluate import OneNode, Overlay
+from policysched.evaluate import OneNode, Overlay, RemainingNodes
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_overlay import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import (
+    gang_overlay,
+    place_search,
+    present_victims,
+    remove_victims,
+)
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.nominations import nominated_overlay
@@ -88,6 +93,7 @@ class Pause:
         if not changed:
             return True
         overlay = gang_overlay(self.core, self.gang)
+        remove_victims(self.core, overlay, self.search)
         for pod, success in self.search.fits:
             if success.node in changed:
                 if not self._is_lowered(pod, now_ns):
@@ -118,6 +124,7 @@ class Pause:
         overlay, self.cluster_changed = self.search.overlay, True
         if nominations != self._nominations or overlay is None or not overlay.follow():
             self.search.overlay = None
+        self.search.victims = present_victims(self.core, self.search)
         self._version, self._nominations = version, nominations
 
     def _current_nominations(self) -> object:
@@ -147,21 +154,31 @@ class Pause:
             self._wait(pod)
             return
         pod.attempts += 1
-        beside = attempts.evaluate(pod, self._overlay_for(pod), now_ns)
-        if isinstance(beside, AttemptSuccess):
-            alone = attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
-            if isinstance(alone, AttemptSuccess):
-                attempts.assume(pod, beside, now_ns)
-                if beside.node in self._seen:
-                    self._seen[beside.node] = self._look_at(beside.node)
-                self.note_changes()
-                return
-        elif not isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
+        success = self._find_node(pod, now_ns)
+        if success is not None:
+            attempts.assume(pod, success, now_ns)
+            if success.node in self._seen:
+                self._seen[success.node] = self._look_at(success.node)
+            self.note_changes()
+        elif isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
+            pod.attempts -= 1
+            self._wait(pod)
+        else:
             self.enqueuer.back_off(pod, now_ns)
             self.failed.append((pod, pod.backoff_until_ns))
-            return
-        pod.attempts -= 1
-        self._wait(pod)
+
+    def _find_node(self, pod: PendingPod, now_ns: int) -> AttemptSuccess | None:
+        """A node that takes the pod in both cases. If the best one beside the members takes it only without victims, the best of
+        those that have none."""
+        overlay, without_victims = self._overlay_for(pod), frozenset(self.search.victims.values())
+        for nodes in (None, RemainingNodes(None, without_victims)) if without_victims else (None,):
+            beside = self.pod_attempts.evaluate(pod, overlay, now_ns, nodes)
+            if not isinstance(beside, AttemptSuccess):
+                return None
+            alone = self.pod_attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
+            if isinstance(alone, AttemptSuccess):
+                return beside
+        return None
 
     def _can_be_decided(self, pod: PendingPod) -> bool:
         """Whether the decision is a plain one: without preemption, claims, extenders, quotas and gangs, and short."""
@@ -189,10 +206,8 @@ class Pause:
         if search.overlay is not None and not differs:
             return search.overlay
         nominated = nominated_overlay(core, pod.pod, excluding=self.gang.pending_members)
-        overlay = nominated or core.evaluator.overlay()
-        for member, success in search.fits:
-            overlay.add_pod(member.pod, success.node)
-        self.cost_left -= _MEMBER_COST * len(search.fits)
+        overlay = place_search(core, nominated or core.evaluator.overlay(), search)
+        self.cost_left -= _MEMBER_COST * (len(search.fits) + len(search.victims))
         if not differs:
             search.overlay = overlay
         return overlay

@@ -178,12 +178,11 @@ class DefaultPreemption:
         evaluate: EvaluateMember,
         add_to_overlay: AddToOverlay,
         find_placement: FindGangPlacement,
-        now_ns: int,
+        clock: Callable[[], int],
     ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """Preempt for a whole gang that does not fit. None: the policy does not allow preemption."""
-        core = self._core
-        plan = core.plan(gang.policy)
-        if not plan.allows_preemption:
+        """Preempt for a whole gang that does not fit. None: the policy does not allow preemption. The search may pause."""
+        core, now_ns = self._core, clock()
+        if not core.plan(gang.policy).allows_preemption:
             self.clear_gang_nominations(gang, now_ns)
             return None
         core.records.counters.preemption_attempts += 1
@@ -193,28 +192,29 @@ class DefaultPreemption:
 
         def rights_of(pod: PendingPod) -> EvictionRights:
             if (key := rights_key(core, pod)) not in rights:
-                rights[key] = eviction_rights(core, pod, now_ns, self.refused)
+                rights[key] = eviction_rights(core, pod, clock(), self.refused)
             return rights[key]
 
         context = GangSearchContext(
             equivalence_keys=equivalence_keys,
             eviction_rights=rights_of,
-            eviction_blocked=lambda victim: self._breaker.blocks(victim, now_ns),
+            forget_rights=rights.clear,
+            eviction_blocked=lambda victim: self._breaker.blocks(victim, clock()),
             is_terminating=self._is_terminating,
             started_ns=self._started_ns,
             evaluate=evaluate,
             add_to_overlay=add_to_overlay,
         )
-        blocked_until_ns = self._breaker.next_time_ns(now_ns)
         outcome = yield from find_placement(core, gang, context, now_ns)
         match outcome:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
             case NoGangPlacement(message):
                 times = [each.next_change_ns for each in rights.values()]
-                return self._no_gang_preemption(gang, message, earlier_ns(blocked_until_ns, *times), now_ns)
+                until_ns = earlier_ns(self._breaker.next_time_ns(now_ns), *times)
+                return self._no_gang_preemption(gang, message, until_ns, clock())
             case GangPlacement() as placement:
-                self.evict_for_gang(gang, placement, now_ns)
+                self.evict_for_gang(gang, placement, clock())
                 return PreemptionStarted()
 
     def _no_gang_preemption(

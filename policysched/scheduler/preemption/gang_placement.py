@@ -71,11 +71,13 @@ class NoGangPlacement:
 class GangSearchContext:
     """Callbacks of the gang search: eviction rules, state of victims, and evaluation of a member.
 
-    Members with the same entry in `equivalence_keys` get the same verdict.
+    Members with the same entry in `equivalence_keys` get the same verdict. `eviction_rights` are those of the first question,
+    until they are forgotten.
     """
 
     equivalence_keys: Mapping[PodUid, Hashable]
     eviction_rights: Callable[[PendingPod], EvictionRights]
+    forget_rights: Callable[[], None]
     eviction_blocked: Callable[[Pod], bool]
     is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]

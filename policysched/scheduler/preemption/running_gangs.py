@@ -125,6 +125,24 @@ def keeps_minimum(gang: QueuedGang) -> bool:
     return gang.mode is GangMode.WHOLE and not is_partial
 
 
+def keeps_too_few(
+    core: SchedulerCore, victims: Collection[Pod], is_leaving: Callable[[PodUid], bool]
+) -> bool:
+    """Whether a gang of the victims, which are leaving, would keep members, and fewer than it needs."""
+    gangs = [(victim, core.gangs.gang_of(victim.uid)) for victim in victims]
+    counted = {gang.id: gang for _, gang in gangs if gang is not None and keeps_minimum(gang)}
+    for gang in counted.values():
+        left = sum(not is_leaving(uid) for uid in gang.placed_members)
+        if left and (left < gang.minimum or gang.disruption is DisruptionMode.ALL):
+            return True
+    groups = [victim.group for victim, gang in gangs if gang is None and victim.group is not None]
+    return any(
+        core.cache.ledger.placement(observed.pod.uid) is not None and not is_leaving(observed.pod.uid)
+        for key in {group.key for group in groups if group.disruption == "all"}
+        for observed in core.cache.pod_groups.members(key)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class VictimUnit:
     """Pods of a node that are reprieved or evicted together. `gang` is then evicted whole; `spare_of`: the pod is

@@ -1,0 +1,172 @@
+"""An overlay that follows the cluster equals one that is made anew, with pods removed from it and added to it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from policysched.evaluate import Evaluator, Overlay
+from policysched.evaluate import compile as compile_program
+from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
+from policysched.lang.ir.program import Program
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from tests import builders
+from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import evaluated, later
+from tests.evaluate.histories import play, seeds, twin
+from tests.evaluate.policies import CORNERS, corner
+
+SEARCH = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+HUNT = settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    derandomize=True,  # a planted bug is found by the same example each time
+    database=None,
+)
+Added = list[tuple[Pod, NodeName]]
+
+
+def overlay_with(evaluator: Evaluator, removed: list[PodUid], added: Added) -> Overlay:
+    overlay = evaluator.overlay()
+    for uid in removed:
+        overlay.remove_pod(uid)
+    for pod, name in added:
+        overlay.add_pod(pod, name)
+    return overlay
+
+
+def following_equals_making_anew(program: Program, scene: Scene, seed: int) -> Iterator[bool]:
+    """Yields whether the overlay followed, for each change of the cluster."""
+    plan, cache = compile_program(program), scene.cache
+    evaluator, first, others = Evaluator(cache), scene.pods[0], scene.pods[1:]
+    removed: list[PodUid] = []
+    added: Added = []
+    overlay = evaluator.overlay()
+    for number, _ in enumerate(play(cache, seed, changes=8)):
+        now, names = later(scene, number * 7), sorted(cache.nodes)
+        evaluator.version  # noqa: B018 - refreshes the columns
+        removed = [uid for uid in removed if cache.ledger.placement(uid) is not None]
+        added = [(pod, name) for pod, name in added if name in names]
+        followed = overlay.follow()
+        yield followed
+        if not followed:
+            overlay = overlay_with(evaluator, removed, added)
+        for uid, tried in ((uid, index) for index, uid in enumerate(sorted(cache.pods))):
+            if cache.ledger.placement(uid) is not None and uid not in removed and seed >> number + tried & 1:
+                overlay.remove_pod(uid)
+                if tried % 2:
+                    overlay.restore_pod(uid)  # as in a dry run
+                else:
+                    removed.append(uid)
+        if number < len(others) and names:
+            added.append((others[number], names[seed % len(names)]))
+            overlay.add_pod(*added[-1])
+        fresh = Evaluator(twin(cache))
+        anew = overlay_with(fresh, removed, added)
+        assert evaluated(evaluator, plan, first, now, overlay) == evaluated(fresh, plan, first, now, anew)
+        assert +overlay.claim_use_deltas == +anew.claim_use_deltas
+        assert [pod.uid for pod in overlay.removed_pods] == [pod.uid for pod in anew.removed_pods]
+        for pod in (first, *others):
+            assert overlay.shares.share_of(pod.namespace, "cpu") == anew.shares.share_of(pod.namespace, "cpu")
+
+
+@pytest.mark.parametrize("name", CORNERS)
+def test_an_overlay_that_follows_equals_a_new_one(name: str) -> None:
+    program = corner(name)
+
+    @SEARCH
+    @given(scene=scenes(pods=4, placed_max=8), seed=seeds)
+    def search(scene: Scene, seed: int) -> None:
+        for _ in following_equals_making_anew(program, scene, seed):
+            pass
+
+    search()
+
+
+# ── what ends an overlay ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def changed_cluster(change: str) -> bool:
+    """Whether an overlay follows on which a pod of one node was removed, and a member added to the other."""
+    cache = builders.world(nodes=[builders.node(name, cpu="4") for name in "ab"])
+    victim = builders.pod("victim", cpu="3")
+    cache.put_pod(builders.placed(victim, "a"))
+    evaluator = Evaluator(cache)
+    overlay = overlay_with(evaluator, [victim.uid], [(builders.pod("member", cpu="2"), NodeName("a"))])
+    match change:
+        case "the victim ends":
+            cache.drop_pod(victim.uid)
+        case "the victim changes":
+            cache.put_pod(builders.placed(builders.pod("victim", cpu="3", labels={"a": "b"}), "a"))
+        case "the node changes":
+            cache.put_node(builders.node("a", cpu="5"))
+        case "the node goes":
+            cache.drop_node(NodeName("a"))
+        case "a pod comes":
+            cache.put_pod(builders.placed(builders.pod("other", cpu="1"), "a"))
+    evaluator.version  # noqa: B018 - refreshes the columns
+    followed = overlay.follow()
+    if followed:
+        used = [usage.requested["cpu"] for usage in overlay.usages.values()]
+        assert used == [3000 if change == "a pod comes" else 2000]
+    return followed
+
+
+def test_an_overlay_follows_unless_what_it_is_made_of_changed() -> None:
+    assert changed_cluster("the victim ends")
+    assert changed_cluster("a pod comes")
+    assert not changed_cluster("the victim changes")
+    assert not changed_cluster("the node changes")
+    assert not changed_cluster("the node goes")
+
+
+# ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def caught() -> bool:
+    @HUNT
+    @given(name=st.sampled_from(sorted(CORNERS)), scene=scenes(pods=4, placed_max=8), seed=seeds)
+    def hunt(name: str, scene: Scene, seed: int) -> None:
+        for _ in following_equals_making_anew(corner(name), scene, seed):
+            pass
+
+    try:
+        hunt()
+    except (AssertionError, KeyError):
+        return True
+    return False
+
+
+def _forgets_removed(self: Overlay, used: set[int]) -> None:
+    self._removed, removed = {}, self._removed
+    original_read_again(self, used)
+    self._removed = removed
+
+
+def _keeps_restored(self: HypotheticalPlacedPods) -> None:
+    self._applied_changes.clear()
+    self._copies.clear()
+    self._unchanged.clear()
+    self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
+
+
+original_read_again = Overlay._read_again
+
+
+@pytest.mark.parametrize(
+    ("holder", "part", "planted"),
+    [
+        (Overlay, "_read_again", _forgets_removed),
+        (HypotheticalPlacedPods, "follow", _keeps_restored),
+    ],
+    ids=["removed pods return", "restored pods count twice"],
+)
+def test_a_planted_mistake_is_found(
+    holder: object, part: str, planted: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holder, part, planted)
+    assert caught()
