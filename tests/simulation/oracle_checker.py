@@ -271,14 +271,15 @@ class OracleChecker:
                     continue
                 removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
-            explanation = evaluate(
-                self._core.policies.running[gang.policy].program,
-                pod,
-                self._core.cache,
-                now_ns=self._now_ns,
-                facts=member.pod.facts,
-                samples=self._core.samples.of_policy(gang.policy),
-            )
+            with self._beside.left_out_for(pod, member.node):
+                explanation = evaluate(
+                    self._core.policies.running[gang.policy].program,
+                    pod,
+                    self._core.cache,
+                    now_ns=self._now_ns,
+                    facts=member.pod.facts,
+                    samples=self._core.samples.of_policy(gang.policy),
+                )
             if member.node not in explanation.feasible:
                 reason = explanation.pod_rejection or explanation.rejections.get(member.node)
                 self._fail(

@@ -125,9 +125,9 @@ class OrderChecker:
             if not entry.needed_count or not entry.has_quorum:
                 return False
             attempts = self._scheduler._attempts._gang_attempts
-            attempts._now_ns, before_ns = now_ns, attempts._now_ns
+            attempts._pauses.now_ns, before_ns = now_ns, attempts._pauses.now_ns
             search = run_to_completion(attempts._search(entry))
-            attempts._now_ns = before_ns
+            attempts._pauses.now_ns = before_ns
             return len(search.fits) >= entry.needed_count
         pod = core.pods[entry.representative_pod.uid]
         if core.quotas.refusal(pod.pod) is not None:
