@@ -24,7 +24,12 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
-from policysched.scheduler.gangs.gang_overlay import gang_overlay, place_search, present_victims
+from policysched.scheduler.gangs.gang_overlay import (
+    gang_overlay,
+    present_overlay,
+    present_quotas,
+    present_victims,
+)
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.preemption.best_candidate_search import (
     BestFirstSearch,
@@ -226,24 +231,19 @@ class EvictingSearch:
     def _follow(self, *, cluster_changed: bool) -> None:
         """After a pause. What was known of victims on nodes that did not change stays as it is, as to ask for all again takes
         long."""
-        core, result, self.was_paused = self.core, self.result, True
+        core, self.was_paused = self.core, True
         if cluster_changed:
             self._follow_cluster()
         self.budgets = BudgetsAfterEvictions(core.cache.budgets)
         for placement in self.placements:
             self.budgets.evict(placement.candidate.victims)
-        self.usage = core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
-        if self.usage is not None:
-            for pod, _ in result.fits:
-                self.usage.add(core.quotas.charge_of(pod.pod))
+        self.usage = present_quotas(core, self.gang, self.result)
         self.candidate_cache.clear()
 
     def _follow_cluster(self) -> None:
         core, result, changed = self.core, self.result, self.overlay.changed_nodes()
         result.victims = present_victims(core, result)
-        if result.overlay is None:
-            result.overlay = place_search(core, gang_overlay(core, self.gang), result)
-        self.overlay = result.overlay
+        self.overlay = result.overlay = present_overlay(core, self.gang, result)
         self.placements = [self._without_gone_victims(placement) for placement in self.placements]
         if changed is None:
             self.evictable.clear()

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from policysched.evaluate import Overlay, TopologyDomain
+from policysched.evaluate import TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
@@ -27,7 +27,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import DomainBudget, over_budget_message, refused_by_quotas
-from policysched.scheduler.gangs.gang_overlay import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import find_gang_placement
 from policysched.scheduler.gangs.gang_search_result import (
@@ -375,8 +375,8 @@ class GangAttempts:
             self._pauses.search, now_ns = None, self._pauses.now_ns
             if self._pauses.cluster_changed:
                 self._pauses.cluster_changed = False
-                overlay, trial = self._place_again(gang, search, trial)
-                search.overlay = overlay
+                overlay = search.overlay = present_overlay(core, gang, search)
+                trial = present_quotas(core, gang, search)
             yield from self._pod_attempts.warm_up(pod, now_ns)
             for nodes in (*around, domain):
                 search.operations += operations
@@ -400,20 +400,6 @@ class GangAttempts:
                 search.failures[equivalence_keys[pod.uid]] = result
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
-
-    def _place_again(
-        self, gang: QueuedGang, search: GangSearchResult, trial: QuotaUsage | None
-    ) -> tuple[Overlay, QuotaUsage | None]:
-        """The present cluster with the members that have a node, and the quotas with what they use."""
-        core, overlay = self._core, search.overlay or gang_overlay(self._core, gang)
-        if trial is not None:
-            trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        for pod, success in search.fits:
-            if search.overlay is None:
-                overlay.add_pod(pod.pod, success.node)
-            if trial is not None:
-                trial.add(core.quotas.charge_of(pod.pod))
-        return overlay, trial
 
     def _reclaim_for_gang(
         self, gang: QueuedGang, search: GangSearchResult, now_ns: int

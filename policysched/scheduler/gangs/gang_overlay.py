@@ -6,6 +6,7 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 
 
 def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = True) -> Overlay:
@@ -15,6 +16,20 @@ def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = T
         nominated_overlay(core, gang.representative_pod, excluding=members, first_holds=first_holds)
         or core.evaluator.overlay()
     )
+
+
+def present_overlay(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> Overlay:
+    """The present cluster with what a search has found."""
+    return search.overlay or place_search(core, gang_overlay(core, gang), search)
+
+
+def present_quotas(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> QuotaUsage | None:
+    """The quotas with what the members use that have a node. None: there are none."""
+    usage = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+    if usage is not None:
+        for pod, _ in search.fits:
+            usage.add(core.quotas.charge_of(pod.pod))
+    return usage
 
 
 def place_search(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> Overlay:
