@@ -272,6 +272,9 @@ class HypotheticalPlacedPods:
         self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
+        self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
+        if len(self._pending_changes) == len(self._all_changes):
+            return
         changes, self._all_changes, version = self._all_changes, [], self.version
         self._pending_changes = {}
         for change in changes:
