@@ -260,6 +260,26 @@ def test_what_others_wake_late_is_attempted_when_the_debt_is_paid() -> None:
     assert meanwhile <= 1 and rig.attempts["test"] - before >= 40
 
 
+@pytest.mark.parametrize("wakes_again", [False, True])
+def test_new_pods_wait_for_one_of_those_that_others_wake_late_when_the_debt_is_paid(
+    wakes_again: bool,
+) -> None:
+    rig = an_overdrawn_namespace()
+    leaves(rig, "low-0")
+    paid_ns = rig.scheduler.core.queue.decision_time.paid_ns("tenant")
+    assert paid_ns is not None
+    rig.now_ns, before = paid_ns, rig.attempts["test"]
+    rig.decide_once({"test": 1})
+    rig.decide_once({"test": 1})
+    if wakes_again:
+        leaves(rig, "low-1")
+
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 1}) <= 2
+    assert rig.attempts["test"] > before + 1, "they are attempted meanwhile"
+
+
 def test_a_namespace_wakes_its_own_pods_at_once() -> None:
     rig = an_overdrawn_namespace()
     rig.observe(placed(pod("own", namespace="tenant", cpu="1"), "a"))

@@ -1,16 +1,18 @@
 """Wake-ups that wait until a namespace has paid for its failed attempts.
 
-    parked ──event of a pod of another namespace, its own is overdrawn──► late ──its debt is paid──► opened
+    parked ──event of a pod of another namespace, its own is overdrawn──► late ──its debt is paid, one at a time──► opened
 
+One at a time: attempts of hundreds would run up the largest debt at once, and new pods of the namespace wait behind them.
 A tenant whose pods come and go all the time would else have the parked pods of another namespace attempted all the time, at
 the expense of that namespace, whose new pods wait behind those attempts.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.queue.decision_time import DecisionTime
-from policysched.scheduler.queue.entries import QueueEntry
+from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import earlier_ns
 
 if TYPE_CHECKING:
@@ -28,13 +30,15 @@ class LateWakeUps:
         self._events: dict[str, dict[ParkedGroup, ClusterEvent]] = {}
         # By policy: no member of a late group has a higher one.
         self._priority_max: dict[str, int] = {}
+        self._opened: dict[str, ParkedGroup] = {}  # by namespace: the last one that was due
 
     def __contains__(self, group: "ParkedGroup") -> bool:
         return group in self._events.get(group.namespace, ())
 
     def delays(self, event: ClusterEvent, group: "ParkedGroup", cause: str | None) -> bool:
         """Whether the group is opened later than at this event, of a pod of the namespace `cause` (None: of no namespace)."""
-        if cause in (None, group.namespace) or self._time.paid_ns(group.namespace) is None:
+        has_others = group.namespace in self._events
+        if cause in (None, group.namespace) or not (has_others or self._time.paid_ns(group.namespace)):
             return False
         late = self._events.setdefault(group.namespace, {})
         if group not in late:
@@ -56,17 +60,26 @@ class LateWakeUps:
         late = self._events.get(group.namespace, {})
         if late.pop(group, None) is not None and not late:
             del self._events[group.namespace]
+            self._opened.pop(group.namespace, None)
             if not self._events:
                 self._priority_max.clear()
 
     def due(self) -> list[WakeUp]:
-        """Of namespaces that have paid."""
-        return [
+        """The next one of each namespace that has paid."""
+        due = [
             (event, group)
             for namespace, late in self._events.items()
-            if self._time.paid_ns(namespace) is None
-            for group, event in late.items()
+            if self._is_due(namespace)
+            for group, event in islice(late.items(), 1)
         ]
+        self._opened |= {group.namespace: group for _, group in due}
+        return due
+
+    def _is_due(self, namespace: str) -> bool:
+        """Whether it has paid, and its last one is attempted."""
+        opened = self._opened.get(namespace)
+        is_attempted = opened is None or all(e.state is not QueueState.ACTIVE for e in opened.representatives)
+        return is_attempted and self._time.paid_ns(namespace) is None
 
     def before(self, entry: QueueEntry) -> list[WakeUp]:
         """Those that an entry of their policy, which is about to be placed, waits for: they are ahead of it, and of higher
@@ -92,4 +105,9 @@ class LateWakeUps:
 
     def next_time_ns(self) -> int | None:
         """When some are due."""
-        return earlier_ns(*map(self._time.paid_ns, self._events))
+        return earlier_ns(
+            *[
+                self._time.now_ns if self._is_due(namespace) else self._time.paid_ns(namespace)
+                for namespace in self._events
+            ]
+        )
