@@ -86,7 +86,7 @@ class OracleChecker:
         ]
         if isinstance(inputs["domain"], OneNode):
             self._check_alone(plan, pod, verdict, inputs)
-        elif overlay is None:
+        elif overlay is None and not self._core.cache.devices.allocation_cache.is_cut_off:
             self.comparisons += 1
             inputs.pop("nominated_node")
             assert inputs.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"

@@ -13,7 +13,9 @@ from random import Random
 
 import pytest
 
+from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.daemon.policy_checker import check_texts
+from policysched.scheduler import attempt_runner
 from tests.simulation.failure_report import failure
 from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.team_texts import TEAM_TEXTS
@@ -51,6 +53,24 @@ def test_the_first_seeds_contain_every_kind_of_fault_and_hold_every_invariant() 
         "OutOf",
     ):
         assert event in trace, f"in none of the seeds: {event}"
+
+
+def problems_with_small_slices_of_device_searches(seeds: Sequence[int]) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attempt_runner, "SLICE_STEPS_MAX", 8)
+        patch.setattr(attempt_runner, "GANG_SLICE_STEPS_MAX", 30)
+        patch.setattr(attempt_runner, "CHARGED_STEPS", 20)
+        return [problem for seed in seeds for problem in run_seed(seed).problems]
+
+
+def test_every_invariant_holds_where_searches_for_devices_are_cut_into_slices() -> None:
+    assert problems_with_small_slices_of_device_searches((17, 24, 49)) == []
+
+
+def test_a_verdict_of_a_search_that_was_cut_off_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AllocationCache, "is_cut_off", False)
+
+    assert problems_with_small_slices_of_device_searches((17, 24)) != []
 
 
 @pytest.mark.parametrize("key", sorted(GOOD))
