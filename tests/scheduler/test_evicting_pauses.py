@@ -14,7 +14,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
-from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -204,6 +204,19 @@ def check_kept_victim() -> None:
     scheduler.settle()
 
     assert name not in victims(scheduler)
+    assert len(finish(scheduler)) == 4
+
+
+def test_after_doubts_about_a_victim_the_gang_is_attempted_again() -> None:
+    """Not searched for again at once, without pauses: that would hold up everybody as often as the owner of the victims wants."""
+    scheduler = rig(*full_nodes(5), *members(4))
+    pause = decide_until_pause(scheduler, 2)
+    uid, on = next(iter(pause.search.victims.items()))
+
+    scheduler.observe(low(scheduler.observed_pod(uid).pod.name, on, labels={"kept": "yes"}))
+    scheduler.settle()
+
+    assert VICTIMS_CHANGED in (scheduler.pending_message("g0") or "")
     assert len(finish(scheduler)) == 4
 
 

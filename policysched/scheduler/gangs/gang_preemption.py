@@ -19,6 +19,7 @@ from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.gang_search_result import SearchPauses
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.gang_placement import (
+    VICTIMS_CHANGED,
     WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
     GangSearchContext,
@@ -63,7 +64,7 @@ def find_gang_placement(
         outcome = yield from _search_domain(core, gang, domain, context, limit, now_ns, pausable)
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
-        elif outcome.victims_terminating:
+        elif outcome.waits:
             return outcome
         else:
             outcomes.append(outcome)
@@ -119,10 +120,11 @@ def _search_domain(
     outcome = yield from search.run(limit)
     if pauses is not None:
         now_ns = pauses.now_ns
-    if isinstance(outcome, GangPlacement) and search.is_doubtful:  # once more, on one state of the cluster
-        members = members_in_attempt_order(core, gang)
-        outcome = yield from EvictingSearch(core, gang, members, domain, context, now_ns).run(limit)
-    if isinstance(outcome, GangPlacement) or outcome.victims_terminating:
+    if (
+        isinstance(outcome, GangPlacement) and search.is_doubtful
+    ):  # a search without pauses holds up everybody
+        return NoGangPlacement(VICTIMS_CHANGED, retry_ns=now_ns + core.limits.backoff_ns(gang.attempts))
+    if isinstance(outcome, GangPlacement) or outcome.waits:
         return outcome
     if not has_evictable_pods(core, gang):
         return outcome

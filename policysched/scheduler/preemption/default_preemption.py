@@ -209,9 +209,9 @@ class DefaultPreemption:
         match outcome:
             case NoGangPlacement(message, victims_terminating=True):
                 return self._no_preemption(gang.policy, message)
-            case NoGangPlacement(message):
+            case NoGangPlacement(message, retry_ns=retry_ns):
                 times = [each.next_change_ns for each in rights.values()]
-                until_ns = earlier_ns(self._breaker.next_time_ns(now_ns), *times)
+                until_ns = earlier_ns(self._breaker.next_time_ns(now_ns), retry_ns, *times)
                 return self._no_gang_preemption(gang, message, until_ns, clock())
             case GangPlacement() as placement:
                 self.evict_for_gang(gang, placement, clock())

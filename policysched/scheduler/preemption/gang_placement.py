@@ -23,6 +23,7 @@ PREEMPTION_TOO_EXPENSIVE = "not attempted: the evaluation of this pod exceeds th
 WAITS_FOR_HELD_CAPACITY = (
     "not tried: there is enough capacity once the hold after a kubelet's rejection ends."
 )
+VICTIMS_CHANGED = "not carried out: pods that were chosen as victims may not be evicted any more."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
 
@@ -60,11 +61,18 @@ class GangPlacement:
 class NoGangPlacement:
     """Why there is no placement: kube-scheduler's message for the first member without one.
 
-    `victims_terminating`: victims of an earlier attempt are still terminating; decide after that.
+    `victims_terminating`: victims of an earlier attempt are still terminating; decide after that. `retry_ns`: when the search
+    may succeed with nothing changed.
     """
 
     message: str
     victims_terminating: bool = False
+    retry_ns: int | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether nothing else is tried before that."""
+        return self.victims_terminating or self.retry_ns is not None
 
 
 @dataclass(frozen=True, slots=True)
