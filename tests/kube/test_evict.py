@@ -222,6 +222,25 @@ def test_victims_whose_webhook_hangs_delay_no_eviction_of_other_namespaces() -> 
     on_virtual_time(scenario)
 
 
+def test_evictions_of_a_hanging_namespace_in_ever_other_ones_are_slow_together() -> None:
+    """Each pair of namespaces had to become slow by itself: others waited for 5 s beside 40, for 25 s beside 200."""
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(HangingNamespace([OK])))
+        async with running(bench.evictor.run()):
+            for index in range(40):
+                victim = Victim(PodUid(f"v{index}"), f"namespace-{index}", "v")
+                bench.evictor.put(
+                    Evict(PodUid(f"h{index}"), "hanging", f"h{index}", "test", NodeName("a"), (victim,))
+                )
+            await asyncio.sleep(0.1)
+            bench.evictor.put(evict(ONE))
+            await until(lambda: bench.outcomes, "the eviction in another namespace", within_s=1.5)
+        assert bench.outcomes == [Evicted(PodUid("u0"), (ONE.uid,))]
+
+    on_virtual_time(scenario)
+
+
 def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> None:
     elsewhere = replace(TWO, namespace="other")
     script = Script([*[OK] * 10, FORBIDDEN, OK])

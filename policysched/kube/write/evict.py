@@ -33,7 +33,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
-from policysched.kube.write.namespace_turns import NamespaceTurns
+from policysched.kube.write.namespace_turns import NamespaceTurns, blame
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
@@ -171,7 +171,7 @@ class Evictor:
         if victim.namespace in self._deletable_namespaces:
             return
         try:
-            await self._retry(lambda: self._delete(victim, dry_run=True))
+            await self._retry(victim.namespace, lambda: self._delete(victim, dry_run=True))
         except Forbidden:
             raise
         except ApiStatusError:
@@ -181,18 +181,21 @@ class Evictor:
     async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
         """A merge patch with the UID: the server refuses it for another pod of that name."""
         body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        await self._retry(lambda: self._patch_status(namespace, name, body))
+        await self._retry(namespace, lambda: self._patch_status(namespace, name, body))
 
     async def _delete_victim(self, victim: Victim, evict: Evict, is_current: IsCurrent) -> bool:
         """False: the victim was already gone."""
         try:
             await self._retry(
+                victim.namespace,
                 lambda: self._patch_status(
                     victim.namespace, victim.name, self._disruption_target_patch(victim, evict)
                 ),
                 is_current,
             )
-            await self._retry(lambda: self._delete(victim, is_current=is_current), is_current)
+            await self._retry(
+                victim.namespace, lambda: self._delete(victim, is_current=is_current), is_current
+            )
         except ApiStatusError as error:
             if _is_gone(error):
                 return False
@@ -222,8 +225,11 @@ class Evictor:
             accept=METADATA_ONLY,
         )
 
-    async def _retry(self, request: Callable[[], Awaitable[None]], is_current: IsCurrent = None) -> None:
-        """Raises RequestAbandoned, or a final ApiStatusError."""
+    async def _retry(
+        self, namespace: str, request: Callable[[], Awaitable[None]], is_current: IsCurrent = None
+    ) -> None:
+        """`namespace`: whose webhooks it meets. Raises RequestAbandoned, or a final ApiStatusError."""
+        blame(namespace)
         await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s, is_current)
 
     async def _delete(self, victim: Victim, *, dry_run: bool = False, is_current: IsCurrent = None) -> None:

@@ -6,7 +6,8 @@
 
 A command can take for ever, such as one that a webhook of its namespace makes fail: it is repeated. A namespace is slow until
 a command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). One that
-is not slow never waits for those that are. Binds have their own rules (`kube.write.bind_queue`).
+is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`): those of others with
+one that was slow lately are slow from their begin. Binds have their own rules (`kube.write.bind_queue`).
 """
 
 import asyncio
@@ -43,9 +44,18 @@ class _Turn:
     has_place: bool
     waited_s: float = 0.0
     """For permits."""
+    blamed: Hashable = None
+    """Whose request it is that is being sent; None: that of the whole key."""
 
 
 _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+
+
+def blame(namespace: str) -> None:
+    """The next requests of the command that is being carried out can be made slow by this one of its namespaces."""
+    turn = _turn.get()
+    if turn is not None:
+        turn.blamed = namespace
 
 
 async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
@@ -62,7 +72,8 @@ async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
 
 class NamespaceTurns(Generic[Command]):
     """At most `workers` commands in places, three quarters of them of one namespace, those of a namespace in their order. A
-    namespace may be any key that stands for whoever can make the command slow. Commands send with `send_in_turn`."""
+    namespace may be any key that stands for whoever can make the command slow: a tuple stands for several. Commands send with
+    `send_in_turn`."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -113,7 +124,7 @@ class NamespaceTurns(Generic[Command]):
         for _ in range(len(self._ring)):
             namespace = self._ring[0]
             self._ring.rotate(-1)
-            is_slow = namespace.is_slow
+            is_slow = namespace.is_slow = namespace.is_slow or self._was_slow(namespace.key)
             if namespace.active < namespace.active_max and (is_slow or self._placed < self._workers):
                 self._placed += not is_slow
                 namespace.active += 1
@@ -144,10 +155,10 @@ class NamespaceTurns(Generic[Command]):
             now_s = loop.time()
             expired = self._slow_lately.expire(now_s)
             if now_s - began_s - turn.waited_s >= SLOW_AFTER_S:
-                self._note_slow(namespace)
+                self._note_slow(namespace, turn)
             else:
                 namespace.active_max = self._share
-                namespace.is_slow = namespace.is_slow and namespace.key in self._slow_lately
+                namespace.is_slow = namespace.is_slow and self._was_slow(namespace.key)
             self._forget_unused(namespace.key, *expired)
             self._wake.set()
 
@@ -156,12 +167,18 @@ class NamespaceTurns(Generic[Command]):
         if turn.has_place:
             turn.has_place = False
             self._placed -= 1
-            self._note_slow(namespace)
+            self._note_slow(namespace, turn)
             self._wake.set()
 
-    def _note_slow(self, namespace: _Namespace[Command]) -> None:
+    def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> None:
         namespace.is_slow, namespace.active_max = True, UNKNOWN_SHARE
-        self._slow_lately.note(namespace.key, asyncio.get_running_loop().time())
+        blamed = namespace.key if turn.blamed is None else turn.blamed
+        self._slow_lately.note(blamed, asyncio.get_running_loop().time())
+
+    def _was_slow(self, key: Hashable) -> bool:
+        """Lately, or one of its namespaces."""
+        members = key if isinstance(key, tuple) else ()
+        return key in self._slow_lately or any(member in self._slow_lately for member in members)
 
     def _forget_unused(self, *keys: Hashable) -> None:
         for key in keys:
