@@ -15,6 +15,7 @@ from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.snapshot import Snapshot
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.nominated_overlays import NominatedOverlays
+from policysched.evaluate.vector.pod_totals import OtherRows
 from policysched.model.identifiers import NodeName
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
@@ -131,6 +132,30 @@ def test_a_decision_does_not_look_at_each_node_with_nominated_pods_alone(
     assert len(rig.placements()) == 12 and views <= 10 * 12, f"{views} views in 10 decisions"
 
 
+OF_APP = (
+    'filter few require (count(pods in "topology.kubernetes.io/zone" where '
+    'other.labels["app"] == pod.labels["app"]) else 0) < 2'
+)
+
+
+def test_a_total_that_counts_no_nominated_pod_does_not_look_at_their_nodes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = [node(f"n{number}", zone=f"z{number}") for number in range(60)]
+    waiting = [nominated(number, f"n{number}", cpu="1", labels={"app": "db"}) for number in range(60)]
+    rig = Rig(f"policy test version 1\ninclude kube_default\n{OF_APP}\n", *nodes, *waiting)
+
+    def decide(numbers: range) -> None:
+        for number in numbers:
+            rig.observe(pod(f"web{number}", cpu=f"{100 + number}m", labels={"app": "web"}))
+            rig.settle()
+
+    decide(range(2))
+    views = count_calls(monkeypatch, Snapshot, "view", lambda: decide(range(2, 12)))
+
+    assert len(rig.placements()) == 12 and views <= 10 * 12, f"{views} views in 10 decisions"
+
+
 ACROSS_NODES = [
     "filter pod_topology_spread",
     "filter inter_pod_affinity",
@@ -142,7 +167,9 @@ class RandomCluster:
 
     def __init__(self, seed: int) -> None:
         self.random, self.cache, self.number = Random(seed), ClusterCache(), 0
-        self.plans = [plan.compile(program(*texts)) for texts in (["include kube_default"], ACROSS_NODES)]
+        self.plans = [
+            plan.compile(program(*texts)) for texts in (["include kube_default"], ACROSS_NODES, [OF_APP])
+        ]
         self.evaluator = plan.Evaluator(self.cache)
         self.nodes: list[str] = []
         self.nominated: list[tuple[Pod, NodeName]] = []
@@ -249,7 +276,9 @@ def test_an_overlay_that_is_kept_judges_like_a_new_one() -> None:
     assert kept > 300 and rejected > 20
 
 
-@pytest.mark.parametrize("bug", ["does not follow", "other pods", "minimum stays", "affinity of the base"])
+@pytest.mark.parametrize(
+    "bug", ["does not follow", "other pods", "minimum stays", "affinity of the base", "counts no more"]
+)
 def test_a_planted_bug_in_the_overlay_that_is_kept_is_found(
     bug: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +293,8 @@ def test_a_planted_bug_in_the_overlay_that_is_kept_is_found(
             return counts(self, view, *of)[0], counts(plain, self._base or view, *of)[1]
 
         monkeypatch.setattr(spread_kernel._Filter, "_counts_and_minimum", minimum_without_nominated)
+    elif bug == "counts no more":
+        monkeypatch.setattr(OtherRows, "counts_no_more", lambda *_: True)
     elif bug == "affinity of the base":
         violates = affinity_kernel._Filter._violates_required
         monkeypatch.setattr(

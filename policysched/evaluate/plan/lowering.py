@@ -13,8 +13,8 @@ from policysched.evaluate.rules.rejection_gaps import GapFunction, gap_function
 from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import ScalarFunction
 from policysched.evaluate.scalar.next_change import TimedParts, time_dependent_parts
-from policysched.evaluate.vector.machine import Fingerprint, VectorMachine
-from policysched.evaluate.vector.pod_totals import fingerprint_of_other_rows
+from policysched.evaluate.vector.machine import VectorMachine
+from policysched.evaluate.vector.pod_totals import OtherRows, fingerprint_of_other_rows
 from policysched.evaluate.vector.step_builders import build_machine as machine_of
 from policysched.lang.ir import expr as e
 from policysched.lang.ir.clock import slope_difference
@@ -62,7 +62,7 @@ class LoweredFilter:
     varies_by_node: bool
     requeue_events: frozenset[ClusterEvent]
     reads_claims: bool
-    fingerprint: Fingerprint | None
+    fingerprint: OtherRows | None
     gap_at: GapFunction | None = None
 
 
@@ -74,7 +74,7 @@ class LoweredScore:
     value: int | None
     metrics: tuple[str, ...]
     reads_claims: bool
-    fingerprint: Fingerprint | None
+    fingerprint: OtherRows | None
     over_candidates: bool
 
 

@@ -19,6 +19,7 @@ from policysched.evaluate.rules.raw_scores import RawScores
 from policysched.evaluate.rules.rejection_gaps import GapFunction
 from policysched.evaluate.scalar.eval_context import EvalContext, EvalValue
 from policysched.evaluate.vector.machine import EvalFrame, Fingerprint, KnownMask, VectorMachine
+from policysched.evaluate.vector.pod_totals import OtherRows
 from policysched.evaluate.verdict import PrebindRequirements
 from policysched.lang.ir.declarations import Input
 from policysched.model.cluster_events import ClusterEvent
@@ -93,7 +94,7 @@ class ConditionalFilter:
     """A built-in with a `when` that depends on the node."""
 
     def __init__(
-        self, kernel: FilterKernel, when: int, activation: Activation, fingerprint: Fingerprint | None
+        self, kernel: FilterKernel, when: int, activation: Activation, fingerprint: OtherRows | None
     ) -> None:
         self.kernel, self._when, self._activation = kernel, when, activation
         self._fingerprint = fingerprint  # of what `when` reads on other nodes
@@ -132,7 +133,9 @@ class ConditionalFilter:
         return self._fingerprint is None and self.kernel.is_node_local(view)
 
     def alone(self, view: View, base: View) -> FilterKernel | None:
-        kernel = None if self._fingerprint is not None else self.kernel.alone(view, base)
+        others, frame = self._fingerprint, self._frame
+        counts_more = others is not None and not others.counts_no_more(frame(view), frame(base))
+        kernel = None if counts_more else self.kernel.alone(view, base)
         return None if kernel is None else ConditionalFilter(kernel, self._when, self._activation, None)
 
     def shortfall(self, view: View) -> Mapping[str, Array]:
@@ -197,7 +200,7 @@ class ExpressionFilter(FilterKernelBase):
         resolvable: bool,
         messages: FilterMessages,
         comparison: int | None = None,
-        fingerprint: Fingerprint | None = None,
+        fingerprint: OtherRows | None = None,
     ) -> None:
         self._activation, self._when, self._condition = activation, when, condition
         self._rejects, self._resolvable, self._messages = rejects, resolvable, messages
@@ -238,8 +241,9 @@ class ExpressionFilter(FilterKernelBase):
         return self._fingerprint is None
 
     def alone(self, view: View, base: View) -> FilterKernel | None:
-        """None if it reads other nodes: a condition that is the same with all pods more can differ with some of them."""
-        return self if self._fingerprint is None else None
+        """None if it counts some of the pods on other nodes: a condition that is the same with all of them can differ with some."""
+        others, frame = self._fingerprint, self._activation.frame
+        return self if others is None or others.counts_no_more(frame(view), frame(base)) else None
 
     def _rejected(self, view: View) -> tuple[Array, ThreeValuedMask]:
         frame = self._activation.frame(view)

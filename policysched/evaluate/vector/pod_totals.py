@@ -121,10 +121,48 @@ def _domains(frame: EvalFrame, column: DomainColumn) -> Interner[str]:
 # ── fingerprints ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fingerprint_of_other_rows(machine: VectorMachine, *exprs: e.Expr | None) -> Fingerprint | None:
-    """The fingerprint of what the expressions read of other rows than their own; None: they read none."""
-    parts = [part for expr in exprs if expr is not None for part in _fingerprints(machine, expr)]
-    return (lambda frame: tuple([part(frame) for part in parts])) if parts else None
+class OtherRows:
+    """What expressions read of other rows than their own. A call returns the fingerprint."""
+
+    def __init__(
+        self, machine: VectorMachine, exprs: Sequence[e.Expr], values: tuple[Fingerprint, ...]
+    ) -> None:
+        self._machine, self._exprs, self._values = machine, exprs, values
+
+    @cached_property
+    def _totals(self) -> tuple[Fingerprint, ...] | None:
+        """Of the totals that they read; None: they read more than totals. Few policies have nominated pods beside them."""
+        return _totals_read(self._machine, self._exprs)
+
+    def __call__(self, frame: EvalFrame) -> Hashable:
+        return tuple([value(frame) for value in self._values])
+
+    def counts_no_more(self, frame: EvalFrame, base: EvalFrame) -> bool:
+        """Whether none of the pods that the frame has beside those of `base` counts. Equal values do not tell: -1 and 1 may have
+        been added."""
+        return self._totals is not None and all(total(frame) == total(base) for total in self._totals)
+
+
+def fingerprint_of_other_rows(machine: VectorMachine, *exprs: e.Expr | None) -> OtherRows | None:
+    """None: the expressions read no other rows."""
+    given = [expr for expr in exprs if expr is not None]
+    values = tuple([value for expr in given for value in _fingerprints(machine, expr)])
+    return OtherRows(machine, given, values) if values else None
+
+
+def _totals_read(machine: VectorMachine, exprs: Sequence[e.Expr]) -> tuple[Fingerprint, ...] | None:
+    pending, visited, totals = list(exprs), {id(expr) for expr in exprs}, list[Fingerprint]()
+    while pending:
+        part = pending.pop()
+        if isinstance(part, e.GangTraffic):
+            return None
+        if isinstance(part, e.PodTotal) and part.topology_key is not None:
+            totals.append(_totals_fingerprint(PodTotalSpec.of(part, machine.program)))
+        for child in children(part):
+            if id(child) not in visited:
+                visited.add(id(child))
+                pending.append(child)
+    return tuple(totals)
 
 
 def _fingerprints(machine: VectorMachine, expr: e.Expr) -> Iterator[Fingerprint]:
