@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policysched import evaluate as plan
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.lang.ir.program import Program
-from policysched.model.identifiers import PodUid
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -480,6 +480,18 @@ def test_members_are_asked_about_in_pieces_after_the_evaluation(monkeypatch: pyt
     assert len(victims(rig)) == 400
     assert pieces[0] == 0
     assert max(pieces) <= 2 * 100  # the pods on one node, and a step
+
+
+def test_pods_of_changed_nodes_are_asked_about_again() -> None:
+    """A search for a gang pauses, and their labels may be others then."""
+    victim, answers = pod("victim"), [True, False]
+    evictable = EvictablePods(lambda _: answers.pop(0))
+
+    before = evictable.may_evict(victim), evictable.may_evict(victim)
+    evictable.forget([NodeName("n")])
+
+    assert before == (True, True)
+    assert not evictable.may_evict(victim)
 
 
 def test_a_gang_that_loses_its_minimum_also_loses_its_spare_members() -> None:

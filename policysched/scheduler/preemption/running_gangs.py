@@ -249,6 +249,7 @@ class EvictablePods:
 
     def forget(self, nodes: Collection[NodeName]) -> None:
         """These changed."""
+        self._known.clear()  # of a search that paused: their pods may have other labels by now
         for node in nodes:
             self.by_node.pop(node, None)
         self.ordered_nodes.difference_update(nodes)
