@@ -515,6 +515,85 @@ def test_a_new_claim_is_searched_on_few_nodes_in_a_call(
     assert [prebind.name for prebind in rig.of(c.Prebind)] == ["hostile"]
 
 
+def change_shared_devices(rig: Rig, version: int, devices: int = 1) -> None:
+    """Each change has all nodes searched from the first one on."""
+    gpus = [gpu(f"s{at}") for at in range(devices)]
+    shared = device_slice(None, *gpus, name="shared", allNodes=True, version=version, generation=version)
+    rig.handle(e.DeviceObjectUpdated(shared))
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_search_ends_beside_somebody_who_changes_shared_devices_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any], is_known: bool
+) -> None:
+    """Its slices double, and only so often as it needs."""
+    for module in (attempt_runner, allocation_cache):
+        monkeypatch.setattr(module, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)  # a slice is one call
+    rig = rig_with(claim("c", asking("r")), claim("d", asking("r")))
+    if is_known:
+        rig.observe(user("first", "d"))
+        searches_of_calls(rig, searches)
+    prebound = len(rig.of(c.Prebind))
+    rig.observe(user())
+
+    counts = []
+    for version in range(2, 12):
+        before = len(searches)
+        change_shared_devices(rig, version)
+        decide(rig, elapsed_ms=1)
+        counts.append(len(searches) - before)
+
+    assert [prebind.name for prebind in rig.of(c.Prebind)][prebound:] == ["hostile"]
+    slices = list(filter(None, counts))
+    assert slices[-1] == NODES
+    assert len(slices) <= 5
+    assert all(after <= 2 * before + 1 for before, after in zip(slices, slices[1:], strict=False))
+
+
+def test_a_long_search_ends_beside_changes_of_shared_devices_within_the_steps_of_an_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, steps = searching_rig(monkeypatch, steps_max=allocator.ATTEMPT_STEPS_MAX)
+    rig.observe(user())
+    attempts: list[int] = []
+
+    for version in range(3, 60):
+        before = len(steps)
+        change_shared_devices(rig, version, devices=0)
+        decide(rig)
+        attempts.append(len(steps) - before)
+        if rig.pending_message("hostile") is not None:
+            break
+
+    of_a_pass = NODES * STEPS_OF_A_NODE
+    assert (rig.pending_message("hostile") or "").startswith("0/40 nodes are available: 40 cannot allocate")
+    assert max(attempts) <= of_a_pass
+    assert sum(attempts) < 4 * of_a_pass
+
+
+def test_a_search_that_began_anew_finds_nothing_that_was_true_before(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    asked = asking("r", count=DEVICES_PER_NODE + 1)  # beside those of the node a shared one
+    rig = rig_with(claim("c", asked))
+    change_shared_devices(rig, 2)
+    rig.observe(user())
+    decide(rig, elapsed_ms=1)
+    found = len(searches)
+
+    change_shared_devices(rig, 3, devices=0)
+    searches_of_calls(rig, searches)
+
+    assert 0 < found < NODES
+    assert not rig.of(c.Prebind)
+    change_shared_devices(rig, 4)
+    rig.settle()
+    rig.pass_time(10)
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["hostile"]
+
+
 def test_a_pod_of_another_policy_is_bound_while_a_claim_is_searched(
     monkeypatch: pytest.MonkeyPatch, searches: list[Any]
 ) -> None:

@@ -16,7 +16,9 @@ from itertools import islice
 from policysched.cluster.devices.allocator import (
     NODE_STEPS,
     PIECE_STEPS,
+    RESTARTS_MAX,
     SEARCH_CONTINUES,
+    SLICE_STEPS_MAX,
     STEPS_EXCEEDED,
     DeviceSearchResult,
     SearchAllowance,
@@ -65,7 +67,8 @@ class _CachedOutcome:
 @dataclass(slots=True)
 class _SpecOutcomes:
     """`on_overlays`: by node and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
-    `stamp`. `searched`: so many nodes, in their order, were searched in pieces, with these shared devices; `is_known`: once all were."""
+    `stamp`. `searched`: so many nodes, in their order, were searched in pieces, with these shared devices; `is_known`: once all were;
+    `restarts`: how often these devices changed before that."""
 
     by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
     on_overlays: OrderedDict[tuple[NodeName, int, int], _CachedOutcome] = field(default_factory=OrderedDict)
@@ -73,6 +76,7 @@ class _SpecOutcomes:
     overruns: int = 0
     searched: tuple[Hashable, int] = None, 0
     is_known: bool = False
+    restarts: int = 0
 
 
 class _OutcomeCache:
@@ -193,10 +197,14 @@ class AllocationCache:
         each piece. The evaluation searches what changed since."""
         progress, allowance = self._outcomes.of_specs(specs), self._allowance
         if progress.searched[0] != shared_stamp:
+            progress.restarts += 0 < progress.searched[1] < len(nodes)
             progress.searched = shared_stamp, 0
         if allowance is None:
             return
-        allowance.searches_again = progress.is_known
+        allowance.searches_again = progress.is_known or progress.restarts > 0
+        if progress.restarts and not allowance.is_cut_off:
+            steps = SLICE_STEPS_MAX << min(progress.restarts, RESTARTS_MAX)
+            allowance.steps_left = max(allowance.steps_left, min(steps, allowance.attempt_steps_left))
         steps_left = allowance.steps_left
         for count, node in enumerate(islice(nodes, progress.searched[1], None), progress.searched[1] + 1):
             if allowance.steps_left <= 0:
@@ -207,7 +215,7 @@ class AllocationCache:
                 steps_left = allowance.steps_left
             search(node)
             progress.searched = shared_stamp, count
-        progress.is_known = True
+        progress.is_known, progress.restarts = True, 0
         yield steps_left - allowance.steps_left
 
     def find(

@@ -58,6 +58,9 @@ SLICE_STEPS_MAX = 1_000
 """Those of a slice, about 5 ms. Others may be decided between two slices."""
 GANG_SLICE_STEPS_MAX = 10_000
 """The same for a gang, whose members are placed again in each slice."""
+RESTARTS_MAX = 7
+"""Each time that devices of several nodes change before all nodes are searched, the search begins anew, and a slice is twice as
+long, so many times at most. So it ends beside pods that get and release such devices all the time, if it fits an attempt."""
 CHARGED_STEPS = 10_000
 """The namespace pays for a slice of a new search. For one that is repeated, as devices of several nodes changed, from here on:
 each pod that gets such a device changes them."""
