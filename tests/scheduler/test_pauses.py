@@ -364,6 +364,19 @@ def test_a_member_that_joins_in_a_pause_is_attempted_afterwards() -> None:
     assert len(scheduler.placements()) == 9
 
 
+def test_a_member_that_joins_in_a_pause_is_attempted_afterwards_whatever_level_is_searched() -> None:
+    levels = GANG.format(more=' topology = ["row" preferred, "rack" preferred]') + "preemption never\n"
+    places = {f"n{index}": {"row": f"w{index}", "rack": f"r{index}"} for index in range(5)}
+    nodes = [node(name, cpu="1", labels=labels) for name, labels in places.items()]
+    scheduler = rig(*nodes, *gang(4), policies={**POLICIES, "gangs.policy": levels})
+    decide_until_pause(scheduler)
+
+    scheduler.observe(pod("late", cpu="1", labels={"group": "g", "least": "4"}))
+    scheduler.settle()
+
+    assert len(scheduler.placements()) == 5
+
+
 @pytest.mark.parametrize("gone", ["a member", "a node", "the policy"])
 def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None:
     members = gang(8)

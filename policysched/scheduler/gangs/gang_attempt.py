@@ -263,8 +263,8 @@ class GangAttempts:
             return None
         members, vacancies = gang.members_in_order(), gang.vacancies
         count = len(members) if vacancies is None else min(vacancies, len(members))
-        equivalence_keys = yield from self._equivalence_keys(gang)
         for depth in range(len(gang.levels), len(gang.required_keys), -1):
+            equivalence_keys = yield from self._equivalence_keys(gang)  # members may have joined in a pause
             keys = [level.key for level in gang.levels[:depth]]
             candidates = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
             domains = budget.limited(candidates)
