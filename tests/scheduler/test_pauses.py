@@ -377,6 +377,22 @@ def test_a_member_that_joins_in_a_pause_is_attempted_afterwards_whatever_level_i
     assert len(scheduler.placements()) == 5
 
 
+def test_the_next_member_that_is_deleted_in_a_pause_is_not_bound() -> None:
+    """It has no node yet, and no pause follows in which that would be noticed."""
+    extra = pod("g8", cpu="1", labels={"group": "g", "least": "8"})
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), extra)
+    decide_until_pause(scheduler)
+    while len(attempts_pause(scheduler).search.fits) < 8:
+        decide_until_pause(scheduler)
+    with_nodes = {member.uid for member, _ in attempts_pause(scheduler).search.fits}
+    (last,) = {extra.uid, *[member.uid for member in gang(8)]} - with_nodes
+
+    scheduler.handle(e.PodDeleted(last))
+    scheduler.settle()
+
+    assert {bind.uid for bind in scheduler.of(c.Bind)} == with_nodes
+
+
 @pytest.mark.parametrize("gone", ["a member", "a node", "the policy"])
 def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None:
     members = gang(8)

@@ -377,6 +377,10 @@ class GangAttempts:
                 self._pauses.cluster_changed = False
                 overlay = search.overlay = present_overlay(core, gang, search)
                 trial = present_quotas(core, gang, search)
+            if gang.pending_members.get(pod.uid) is not pod:  # it left in a pause
+                pending_by_class[equivalence_keys[pod.uid]] -= 1
+                possible -= 1
+                continue
             yield from self._pod_attempts.warm_up(pod, now_ns)
             for nodes in (*around, domain):
                 search.operations += operations
