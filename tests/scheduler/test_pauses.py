@@ -377,6 +377,17 @@ def test_a_member_that_joins_in_a_pause_is_attempted_afterwards_whatever_level_i
     assert len(scheduler.placements()) == 5
 
 
+def test_a_change_in_the_first_of_two_pauses_of_a_step_is_not_forgotten() -> None:
+    """Rules of a layer are lowered in steps between which the attempt may pause, before the search looks whether it must follow."""
+    attempts = rig(*gang(2)).scheduler._attempts._gang_attempts
+    attempts.begin(0)
+
+    attempts.resume(1, cluster_changed=True)
+    attempts.resume(2, cluster_changed=False)
+
+    assert attempts._pauses.cluster_changed
+
+
 def test_the_next_member_that_is_deleted_in_a_pause_is_not_bound() -> None:
     """It has no node yet, and no pause follows in which that would be noticed."""
     extra = pod("g8", cpu="1", labels={"group": "g", "least": "8"})

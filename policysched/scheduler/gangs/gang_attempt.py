@@ -86,7 +86,9 @@ class GangAttempts:
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
         """The attempt continues after a pause."""
-        self._pauses.now_ns, self._pauses.cluster_changed = now_ns, cluster_changed
+        self._pauses.now_ns = now_ns
+        # One step may pause several times before the search reads it.
+        self._pauses.cluster_changed |= cluster_changed
         self._pauses.count += 1
         self._member_keys = None
 
