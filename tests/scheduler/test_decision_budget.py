@@ -248,6 +248,23 @@ def test_a_gang_that_fits_a_required_domain_does_not_wait_for_the_preferred_ones
     assert len(gang.placements()) == 4
 
 
+def test_a_gang_that_runs_in_part_evicts_pods_although_preferred_domains_use_up_its_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its members fix the domain: no later attempt would try another one, and each would put off preemption."""
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 3)
+    policy = GANG.format(more=f" topology = {LEVELS}") + "preemption { victims = any }\n"
+    words = {"cpu": "2", "labels": {"group": "g", "least": "2"}, "priority": 10}
+    only = node("n0", cpu="4", labels={"zone": "z0", "row": "w0", "rack": "r0"})
+    running = placed(pod("m0", **words), "n0"), placed(pod("low", cpu="2", scheduler="other"), "n0")
+    gang = Rig(policy, only, *running, pod("m1", **words))
+
+    gang.settle()
+    gang.pass_time(3)
+
+    assert [victim.name for evict in gang.of(c.Evict) for victim in evict.victims] == ["low"]
+
+
 def late_domain_gang(monkeypatch: pytest.MonkeyPatch, *, late_cpu: str = "8") -> Rig:
     """Nine domains, of which one attempt tries one. Only the last in the order has room for the gang, or none."""
     monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 1)

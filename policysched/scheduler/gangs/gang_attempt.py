@@ -220,7 +220,7 @@ class GangAttempts:
             budget.spend(search.operations, search.evaluations)
             if budget.is_exceeded:
                 self._core.records.counters.count_over_budget(gang.policy)
-                left_out = True
+                left_out = not gang.placed_members  # they fix the domain: the next attempt would try the same
                 break
         trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses.now_ns)
         backtracked = yield from self._with_backtracking(gang, searches, trial)
