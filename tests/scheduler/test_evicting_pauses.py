@@ -178,6 +178,26 @@ def test_a_victim_that_ends_in_a_pause_is_not_evicted() -> None:
     assert len(finish(scheduler)) == 4
 
 
+def test_a_victim_on_an_unknown_node_that_ends_in_a_pause_is_forgotten() -> None:
+    """A whole gang goes, one member of which is on a node that nobody has seen: no version of the cluster tells of it."""
+    labels = {"group": "running", "least": "2"}
+    running = [
+        placed(pod(f"r{index}", cpu="4", labels=labels, scheduler="running"), on)
+        for index, on in enumerate(("n0", "nowhere"))
+    ]
+    nodes = [node(f"n{index}", cpu="4") for index in range(3)]
+    others = [low(f"low{index}", f"n{index}", priority=50) for index in (1, 2)]
+    scheduler = rig(*nodes, *running, *others, *members(3))
+    pause = decide_until_pause(scheduler, 2)
+    assert running[1].pod.uid in pause.search.victims
+
+    scheduler.handle(e.PodDeleted(running[1].pod.uid))
+    scheduler.settle()
+
+    assert victims(scheduler).keys() == {"r0", "low1", "low2"}
+    assert len(finish(scheduler)) == 3
+
+
 def test_a_victim_that_changes_in_a_pause_is_still_evicted() -> None:
     scheduler = rig(*full_nodes(4), *members(4))
     pause = decide_until_pause(scheduler, 2)

@@ -61,7 +61,7 @@ class Pause:
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
 
     def __post_init__(self) -> None:
-        self._version, self._nominations = self.core.evaluator.version, self._current_nominations()
+        self._version, self._nominations = self._current_version(), self._current_nominations()
         self._namespace = self.core.cache.namespaces.get(self.gang.namespace)
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
@@ -118,7 +118,7 @@ class Pause:
 
     def note_changes(self) -> None:
         """The cluster may have changed."""
-        version, nominations = self.core.evaluator.version, self._current_nominations()
+        version, nominations = self._current_version(), self._current_nominations()
         if (version, nominations) == (self._version, self._nominations):
             return
         overlay, self.cluster_changed = self.search.overlay, True
@@ -126,6 +126,10 @@ class Pause:
             self.search.overlay = None
         self.search.victims = present_victims(self.core, self.search)
         self._version, self._nominations = version, nominations
+
+    def _current_version(self) -> object:
+        """Shares tell of pods on nodes that are not known, too: a victim may be there, with the rest of its gang."""
+        return self.core.evaluator.version, self.core.cache.shares.version
 
     def _current_nominations(self) -> object:
         """What the overlay has beside the members."""
