@@ -404,6 +404,26 @@ def test_the_next_member_that_is_deleted_in_a_pause_is_not_bound() -> None:
     assert {bind.uid for bind in scheduler.of(c.Bind)} == with_nodes
 
 
+def test_a_member_that_grows_in_a_pause_is_not_bound_where_it_does_not_fit() -> None:
+    """It is the same entry of the queue, and neither its node nor a pod there changed."""
+    scheduler = rig(*[node(f"n{index}", cpu="2") for index in range(4)], node("large", cpu="9"), *gang(6))
+    decide_until_pause(scheduler)
+    while all(success.node == "large" for _, success in attempts_pause(scheduler).search.fits):
+        decide_until_pause(scheduler)
+    name = next(
+        member.pod.name
+        for member, success in attempts_pause(scheduler).search.fits
+        if success.node != "large"
+    )
+
+    labels = {"group": "g", "least": "6"}
+    scheduler.observe(pod(name, cpu="3", labels=labels))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert scheduler.placements()[name] == "large"
+
+
 @pytest.mark.parametrize("gone", ["a member", "a node", "the policy"])
 def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None:
     members = gang(8)

@@ -56,6 +56,8 @@ class Pause:
     _version: object = None
     _nominations: object = None
     _namespace: object = None
+    _pods: dict[PodUid, Pod] = field(default_factory=dict)
+    """The members as they were when they got their nodes: a pending pod that changes is the same entry."""
 
     _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
@@ -63,6 +65,7 @@ class Pause:
     def __post_init__(self) -> None:
         self._version, self._nominations = self._current_version(), self._current_nominations()
         self._namespace = self.core.cache.namespaces.get(self.gang.namespace)
+        self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
     def ends_attempt(self, now_ns: int) -> bool:
@@ -84,8 +87,10 @@ class Pause:
         return not self._still_fit(now_ns)
 
     def _still_fit(self, now_ns: int) -> bool:
-        """Whether the members still get their nodes, where an event changed a node or its pods, or brought pods to it."""
-        changed = set()
+        """Whether the members still get their nodes, where an event changed them, a node or its pods, or brought pods to it."""
+        changed = {success.node for pod, success in self.search.fits if self._has_changed(pod)}
+        if changed:  # the overlay has members as they were
+            self.search.overlay, self.cluster_changed = None, True
         for name, (node, pods) in self._seen.items():
             now_node, now_pods = self._look_at(name)
             if now_node is not node or any(pods.get(uid) is not pod for uid, pod in now_pods.items()):
@@ -103,7 +108,12 @@ class Pause:
                     return False
             overlay.add_pod(pod.pod, success.node)
         self._seen |= {name: self._look_at(name) for name in changed}
+        self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         return True
+
+    def _has_changed(self, pod: PendingPod) -> bool:
+        before = self._pods[pod.uid]
+        return before is not pod.pod and before != pod.pod
 
     def _is_lowered(self, pod: PendingPod, now_ns: int) -> bool:
         """Whether the rules with the pod's layers are at hand, as after `warm_up` unless others displaced them."""
