@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from policysched.evaluate import Evaluator, Overlay
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
+from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests import builders
 from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.evaluation import evaluated, later
@@ -122,6 +124,31 @@ def test_an_overlay_follows_unless_what_it_is_made_of_changed() -> None:
     assert not changed_cluster("the victim changes")
     assert not changed_cluster("the node changes")
     assert not changed_cluster("the node goes")
+
+
+def test_other_counts_of_an_overlay_that_follows_have_another_version() -> None:
+    """Two changes of the overlay that cancel out are forgotten, and two pods come: it is by the version that rules notice."""
+    cache = builders.world(nodes=[builders.node(name, cpu="4") for name in "ab"])
+    counted = [builders.pod(f"p{index}", labels={"app": "a"}) for index in range(3)]
+    cache.put_pod(builders.placed(counted[0], "a"))
+    evaluator = Evaluator(cache)
+    overlay = evaluator.overlay()
+    selector = LabelSelector((SelectorRequirement("app", "In", frozenset({"a"})),))
+    tally = evaluator._columns.placed_pods.tally(PodMatcher(((frozenset({"default"}), selector),)))
+    overlay.remove_pod(counted[0].uid)
+    overlay.pods.row_counts(tally)
+    overlay.restore_pod(counted[0].uid)
+    before = overlay.pods.row_counts(tally)
+    rows_before, version_before = dict(before.rows), before.version
+
+    for pod in counted[1:]:
+        cache.put_pod(builders.placed(pod, "b"))
+    evaluator.version  # noqa: B018 - refreshes the columns
+    assert overlay.follow()
+
+    after = overlay.pods.row_counts(tally)
+    assert after.rows != rows_before
+    assert after.version != version_before
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────

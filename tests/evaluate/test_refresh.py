@@ -227,7 +227,9 @@ def test_a_planted_rest_of_the_overlay_before_is_caught(monkeypatch: pytest.Monk
 
 
 def test_facts_of_the_overlay_before_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pod is added to each overlay, so that both have the same number of changes; the second on the other node."""
+    """One pod is added to each overlay, so that both have the same number of changes, which is all that is compared for a pod
+    with many terms; the second on the other node."""
+    monkeypatch.setattr("policysched.builtins.inter_pod_affinity.kernel._TALLIES_PER_POD_MAX", -1)
     assert _where_a_lonely_pod_fits() == ["b", "a"]
 
     monkeypatch.setattr(OverlayEvaluation, "_cluster_facts", None)

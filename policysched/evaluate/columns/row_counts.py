@@ -1,5 +1,7 @@
 """`RowCounts`: how many pods of some kind are on each row."""
 
+import itertools
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -7,10 +9,12 @@ CountArray = NDArray[np.float64]
 """Counts as float64, in which `numpy.bincount` adds; whole numbers stay exact."""
 
 _SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
+_VERSIONS = itertools.count(1)
 
 
 class RowCounts:
-    """A count per row: sparse, and from the first use on also an array."""
+    """A count per row: sparse, and from the first use on also an array. No two counts have the same `version`, but copies until
+    they change: an overlay that follows the cluster makes its copies anew, after other numbers of changes."""
 
     __slots__ = ("_array", "rows", "version")
 
@@ -20,7 +24,7 @@ class RowCounts:
         self._array: CountArray | None = None
 
     def adjust(self, row: int, delta: int) -> None:
-        self.version += 1
+        self.version = next(_VERSIONS)
         count = self.rows.get(row, 0) + delta
         assert count >= 0, f"row {row} has {count} pods"
         if count:
