@@ -424,6 +424,23 @@ def test_a_member_that_grows_in_a_pause_is_not_bound_where_it_does_not_fit() -> 
     assert scheduler.placements()[name] == "large"
 
 
+def test_a_quota_that_is_used_in_the_last_pause_admits_no_further_member() -> None:
+    """Who created the pod gave it a node, so no quota was asked, and the last member was admitted before the pause."""
+    quota = 'quota team by pod.namespace { "default" { cpu = 8 } others unlimited }\n'
+    scheduler = rig(
+        *[node(f"n{index}", cpu="9") for index in range(4)], *gang(8), policies={"a.policy": ALONE + quota}
+    )
+    decide_until_pause(scheduler)
+    while len(attempts_pause(scheduler).search.fits) < 7:
+        decide_until_pause(scheduler)
+
+    scheduler.observe(placed(pod("outside", cpu="1"), "n0"))
+    scheduler.settle()
+
+    assert not scheduler.placements()
+    assert "7 of 8 members fit now: waits for quota" in str(scheduler.pending_message("g0"))
+
+
 @pytest.mark.parametrize("gone", ["a member", "a node", "the policy"])
 def test_a_search_that_lost_a_member_or_its_node_starts_again(gone: str) -> None:
     members = gang(8)

@@ -19,7 +19,6 @@ from policysched.scheduler.attempt_result import (
     AttemptFailure,
     AttemptSuccess,
     devices_go_on_at_once,
-    reject_for_quota,
     reject_over_budget,
     undo_attempt,
 )
@@ -360,9 +359,7 @@ class GangAttempts:
                 continue
             refusal = None if trial is None else core.quotas.refusal(pod.pod, trial)
             if refusal is not None:
-                search.refusal = search.refusal or refusal
-                search.refused_at.add(refusal.block.node)
-                search.failures[equivalence_keys[pod.uid]] = reject_for_quota(refusal.message)
+                search.add_refusal(equivalence_keys[pod.uid], refusal)
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
                 continue
             operations = core.evaluator.decision_cost(pod.pod)
@@ -372,6 +369,7 @@ class GangAttempts:
             self._pauses.search = search if pausable else None
             is_new_class = equivalence_keys[pod.uid] not in evaluated
             evaluated.add(equivalence_keys[pod.uid])
+            pauses_before = self._pauses.count
             yield NEW_CLASS_COST * is_new_class + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, pod, self._pauses.now_ns)
             self._pauses.search, now_ns = None, self._pauses.now_ns
@@ -383,6 +381,12 @@ class GangAttempts:
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
                 possible -= 1
                 continue
+            if self._pauses.count > pauses_before and trial is not None:
+                refusal = core.quotas.refusal(pod.pod, trial)
+                if refusal is not None:
+                    search.add_refusal(equivalence_keys[pod.uid], refusal)
+                    possible -= pending_by_class[equivalence_keys[pod.uid]]
+                    continue
             yield from self._pod_attempts.warm_up(pod, now_ns)
             for nodes in (*around, domain):
                 search.operations += operations

@@ -12,6 +12,7 @@ from policysched.scheduler.attempt_result import (
     AttemptFailure,
     AttemptSuccess,
     next_device_search_ns,
+    reject_for_quota,
 )
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
@@ -54,6 +55,12 @@ class GangSearchResult:
     ends_round: bool = False  # all domains were tried, in several attempts
     backtracks_exceeded: bool = False
     shortage: str | None = None  # what enough members lack of the resources that start together
+
+    def add_refusal(self, equivalence_key: Hashable, refusal: QuotaRefusal) -> None:
+        """The quotas do not admit the members of a class beside those that have a node."""
+        self.refusal = self.refusal or refusal
+        self.refused_at.add(refusal.block.node)
+        self.failures[equivalence_key] = reject_for_quota(refusal.message)
 
 
 @dataclass(slots=True)
