@@ -33,6 +33,7 @@ from policysched.scheduler.queue.decision_time import DecisionTime
 from tests.builders import node, placed, pod
 from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import Rig
+import itertools
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
 DEFAULT, OTHER = (f"policy {name} version 1\ninclude kube_default\n" for name in ("test", "other"))
@@ -548,7 +549,7 @@ def test_a_search_ends_beside_somebody_who_changes_shared_devices_all_the_time(
     slices = list(filter(None, counts))
     assert slices[-1] == NODES
     assert len(slices) <= 5
-    assert all(after <= 2 * before + 1 for before, after in zip(slices, slices[1:], strict=False))
+    assert all(after <= 2 * before + 1 for before, after in itertools.pairwise(slices))
 
 
 def test_a_long_search_ends_beside_changes_of_shared_devices_within_the_steps_of_an_attempt(
