@@ -1,6 +1,7 @@
 """Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided, and the search of
 devices is cut off and goes on in the next attempt."""
 
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -33,7 +34,6 @@ from policysched.scheduler.queue.decision_time import DecisionTime
 from tests.builders import node, placed, pod
 from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
 from tests.scheduler.rig import Rig
-import itertools
 
 TEN = "[1,2,3,4,5,6,7,8,9,10]"
 DEFAULT, OTHER = (f"policy {name} version 1\ninclude kube_default\n" for name in ("test", "other"))
