@@ -68,13 +68,17 @@ class SlicedChanges(Generic[Key, Item]):
         return min(self._rest_ends_ns(payer) or self._began_ns for payer in self._left)
 
     def take_slice(self, now_ns: int) -> Slice | None:
-        """Apply a slice of the first change of each namespace in turn: one with many gangs has one turn for all."""
+        """Apply a slice of the first change of each namespace in turn: one with many gangs has one turn for all. Changes that
+        nobody pays for take turns themselves, as they are of policies of different teams."""
         payer = next((payer for payer in self._left if self._rest_ends_ns(payer) is None), None)
         if payer is None:
             return None
         changes = self._left[payer] = self._left.pop(payer)
         key = next(iter(changes))
-        return Slice(payer, self.reach(key, changes[key], now_ns))
+        items = changes[key]
+        if not payer:
+            changes[key] = changes.pop(key)
+        return Slice(payer, self.reach(key, items, now_ns))
 
     def _rest_ends_ns(self, payer: str) -> int | None:
         return self._queue.decision_time.rest_ends_ns(payer) if self._rests else None

@@ -308,3 +308,19 @@ def test_slices_are_part_of_a_recording(tmp_path: Path) -> None:
     assert between == 3
     assert (report.different, report.problems) == (0, [])
     assert report.decisions > 100
+
+
+def test_a_policy_does_not_wait_for_all_pods_of_another_one() -> None:
+    """Nobody pays for the slices of either, and they are of different teams."""
+    rig = waiting(FIT, count=20 * PODS_PER_SLICE)
+    rig.observe(*[pod(f"o{number}", scheduler="other") for number in range(2 * PODS_PER_SLICE)])
+    rig.settle()
+    change, changing = "filter node_unschedulable\n", rig.scheduler.core.changing_policies
+
+    rig.apply_policies({"main.policy": FIT + change, "other.policy": OTHER + change})
+    decide_until(rig, lambda: "test" in changing and "other" in changing)
+    decide_until(rig, lambda: "other" not in changing)
+
+    assert left(rig)
+    rig.settle()
+    assert not changing & {"test", "other"}
