@@ -46,6 +46,10 @@ class RecordedOrderScheduler(Scheduler):
         core, first = self._core, recorded[0]
         now_ns = first.at_ns
         self._timers.advance(now_ns)
+        changes = self.slices.changes  # those that waited
+        while (at_ns := changes.next_time_ns()) is not None and at_ns <= now_ns:
+            if changes.take_slice(now_ns) is None:
+                break
         while self._reload.busy:
             self._reload.take_slice(now_ns)
         entry = self._entry_of(first.uid)

@@ -71,6 +71,7 @@ class PodGroupEvents:
         self._applying: dict[str, _Application] = {}  # by namespace
         self._used_until_ns: dict[str, int] = {}  # by namespace: when the time is over that it has used
         self._waiting: dict[str, dict[Hashable, _Change]] = {}
+        self._begins_next = False
 
     def apply(self, event: _Change, now_ns: int, *, synced: bool) -> None:
         """Apply one change of a group, a Workload, or of what the API server serves. The first may wait."""
@@ -110,16 +111,21 @@ class PodGroupEvents:
         return earlier_ns(self._slices.next_time_ns(), *begins_ns)
 
     def take_slice(self, now_ns: int) -> Slice | None:
-        """Apply a slice of a change that has begun, of each namespace in turn. If there is none, begin with the changes of a
-        namespace that have waited long enough, in their order."""
-        taken = self._slices.take_slice(now_ns)
+        """Apply a slice of a change that has begun, of each namespace in turn, and begin with the changes of a namespace that
+        have waited long enough, in their order. Both take turns: large groups of a few namespaces always have another slice."""
         namespace = next((name for name in self._waiting if self._may_apply(name, now_ns)), None)
-        if taken is not None or namespace is None:
-            return taken
-        waiting, pod_count = self._waiting[namespace], 0
-        while waiting and pod_count < PODS_PER_SLICE and self._may_apply(namespace, now_ns):
+        if namespace is None or not self._begins_next:
+            taken, self._begins_next = self._slices.take_slice(now_ns), True
+            if taken is not None or namespace is None:
+                return taken
+        self._begins_next = False
+        waiting = self._waiting[namespace] = self._waiting.pop(namespace)  # behind the others
+        pod_count = cost = 0
+        while waiting and cost < PODS_PER_SLICE and self._may_apply(namespace, now_ns):
             with raises_for(change_id(namespace)):
-                pod_count += self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
+                reached = self._apply(namespace, waiting.pop(next(iter(waiting))), now_ns)
+            pod_count += reached
+            cost += max(1, reached)  # of a group without pods, too: there can be thousands
         if not waiting:
             del self._waiting[namespace]
         return Slice(namespace, pod_count)

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -25,9 +26,11 @@ from policysched.model.pod_groups import (
     PodGroupStatus,
 )
 from policysched.model.pod_status import ObservedPod
+from policysched.recording.recorded_order import RecordedOrderScheduler
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import pod_group_events, pod_group_reports, sliced_changes
+from policysched.scheduler.decision_records import Decision
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
@@ -684,6 +687,24 @@ def test_members_that_nobody_pays_for_are_found(
     assert members_applied_by_pods_of_another_scheduler(applied_pods) > 3_000
 
 
+def test_a_change_that_waits_is_applied_where_a_recording_is_replayed_from_a_snapshot(
+    applied_pods: list[str],
+) -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=100)))
+    rig.scheduler.__class__ = RecordedOrderScheduler
+    scheduler = cast(RecordedOrderScheduler, rig.scheduler)
+    scheduler.core.queue.order_is_given = True
+    rig.observe(*(member(f"m{number}") for number in range(20)))
+    rig.handle(e.PodGroupUpdated(gang_group(least=99)), e.PodGroupUpdated(gang_group(least=98)))
+    applied_pods.clear()
+
+    of_another_pod = cast(Decision, SimpleNamespace(at_ns=rig.now_ns + 10 * SECOND_NS, uid="gone"))
+    scheduler.decide_again([of_another_pod])
+
+    assert scheduler.cache.pod_groups.groups[gang_group().key] == gang_group(least=98)
+    assert len(applied_pods) == 20
+
+
 # ── a large group, to whose pods a change comes in slices ────────────────────────────────────────────────────────────
 
 MANY = 5 * PODS_PER_SLICE
@@ -761,6 +782,50 @@ def test_a_planted_bug_in_the_slices_is_found(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(PodGroupEvents, "_hold", lambda *_: None)
     with pytest.raises(AssertionError):
         check_held()
+
+
+def test_a_change_that_has_waited_begins_between_the_slices_of_others() -> None:
+    rig = rig_with(e.PodGroupUpdated(gang_group(least=1)), cpu="0")
+    key = gang_group().key._replace(namespace="friendly")
+    friendly = [replace(gang_group(least=least), key=key) for least in (1, 2, 3)]
+    rig.handle(e.PodGroupUpdated(friendly[0]))
+    rig.observe(*(member(f"m{number}") for number in range(10 * PODS_PER_SLICE)))
+    rig.observe(*(member(f"f{number}", namespace="friendly") for number in range(PODS_PER_SLICE + 1)))
+    rig.settle()
+    groups = rig.scheduler.cache.pod_groups.groups
+
+    rig.handle(e.PodGroupUpdated(gang_group(least=2)), *map(e.PodGroupUpdated, friendly[1:]))
+    assert groups[key] == friendly[1], "the second change waits for the first one"
+    while groups[key] != friendly[2]:
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+
+    assert "default" in rig.scheduler._pod_group_events._applying
+    rig.settle()
+    assert rig.scheduler._pod_group_events._applying == {}
+
+
+def test_groups_without_pods_that_have_waited_are_applied_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, applied = large_group(), list[e.PodGroupChange]()
+    apply = PodGroupEvents._apply
+
+    def noting(events: PodGroupEvents, namespace: str, event: Any, now_ns: int) -> int:
+        applied.append(event)
+        return apply(events, namespace, event, now_ns)
+
+    monkeypatch.setattr(PodGroupEvents, "_apply", noting)
+    empty = [gang_group(f"empty{number}", uid=f"e{number}") for number in range(MANY)]
+    rig.handle(e.PodGroupUpdated(gang_group(least=2)), *map(e.PodGroupUpdated, empty))
+
+    most = 0
+    while rig.scheduler.ready(rig.now_ns):
+        before = len(applied)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        most = max(most, len(applied) - before)
+
+    assert len(applied) == 1 + MANY
+    assert most <= PODS_PER_SLICE
 
 
 def test_a_pod_of_a_large_group_that_is_deleted_between_two_slices_is_left_out() -> None:
