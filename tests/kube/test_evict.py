@@ -241,6 +241,32 @@ def test_evictions_of_a_hanging_namespace_in_ever_other_ones_are_slow_together()
     on_virtual_time(scenario)
 
 
+class LateNamespace(Script):
+    """A webhook answers writes in the namespace `late` after one and a half seconds, elsewhere after a fifth of one."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(1.5 if "/namespaces/late/" in request.path else 0.2)
+        return await super().request(request)
+
+
+def test_of_the_namespaces_of_a_command_only_the_late_one_becomes_slow() -> None:
+    """The last request can be of others, and so can most of them."""
+    slow = list[str]()
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(LateNamespace([OK])))
+        late = Victim(PodUid("u1"), "late", "one")
+        prompt = [Victim(PodUid(f"p{number}"), "prompt", f"p{number}") for number in range(20)]
+        await bench.outcome(evict(late, *prompt))
+        slow.extend(
+            name for name in ("default", "late", "prompt") if name in bench.evictor._turns._slow_lately
+        )
+
+    on_virtual_time(scenario)
+
+    assert slow == ["late"]
+
+
 def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> None:
     elsewhere = replace(TWO, namespace="other")
     script = Script([*[OK] * 10, FORBIDDEN, OK])

@@ -6,8 +6,9 @@
 
 A command can take for ever, such as one that a webhook of its namespace makes fail: it is repeated. A namespace is slow until
 a command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). One that
-is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`): those of others with
-one that was slow lately are slow from their begin. Binds have their own rules (`kube.write.bind_queue`).
+is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`), and that of the one
+that took longest is at fault: commands of others with one that was slow lately are slow from their begin. Binds have their own rules
+(`kube.write.bind_queue`).
 """
 
 import asyncio
@@ -45,7 +46,17 @@ class _Turn:
     waited_s: float = 0.0
     """For permits."""
     blamed: Hashable = None
-    """Whose request it is that is being sent; None: that of the whole key."""
+    """Whose request it is that is being sent, since `since_s` without `waited_s`; None: that of the whole key."""
+    since_s: float = 0.0
+    slowest: Hashable = None
+    """Whose request took longest, and how long. Not whose requests: one with many victims would be at fault for one that is late."""
+    longest_s: float = 0.0
+
+    def end_request(self) -> None:
+        now_s = asyncio.get_running_loop().time() - self.waited_s
+        if now_s - self.since_s > self.longest_s:
+            self.slowest, self.longest_s = self.blamed, now_s - self.since_s
+        self.since_s = now_s
 
 
 _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
@@ -55,6 +66,7 @@ def blame(namespace: str) -> None:
     """The next requests of the command that is being carried out can be made slow by this one of its namespaces."""
     turn = _turn.get()
     if turn is not None:
+        turn.end_request()
         turn.blamed = namespace
 
 
@@ -143,6 +155,7 @@ class NamespaceTurns(Generic[Command]):
     ) -> None:
         loop = asyncio.get_running_loop()
         began_s, turn = loop.time(), _Turn(self._permits, has_place)
+        turn.since_s = began_s
         _turn.set(turn)
         timer = loop.call_later(SLOW_AFTER_S, self._leave_place, turn, namespace)
         try:
@@ -172,7 +185,8 @@ class NamespaceTurns(Generic[Command]):
 
     def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> None:
         namespace.is_slow, namespace.active_max = True, UNKNOWN_SHARE
-        blamed = namespace.key if turn.blamed is None else turn.blamed
+        turn.end_request()
+        blamed = namespace.key if turn.slowest is None else turn.slowest
         self._slow_lately.note(blamed, asyncio.get_running_loop().time())
 
     def _was_slow(self, key: Hashable) -> bool:
