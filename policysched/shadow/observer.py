@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
+from policysched.cluster.devices.allocator import SearchAllowance
 from policysched.evaluate import Overlay, Plan
 from policysched.explanations.node_comparison import preference, rejection_of, rule_locations
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle
@@ -153,6 +154,7 @@ class Observer:
     def _finish_changes(self, now_ns: int) -> None:
         """Those of many pods go on where a scheduler decides, which this one never does. So does what is held back of nodes expire."""
         self._scheduler.kubelet_rejections.advance(now_ns)
+        self._scheduler.core.groups_due_ns.clear()  # no status is written
         changes = self._scheduler.slices.changes
         while self._synced and (at_ns := changes.next_time_ns()) is not None and at_ns <= now_ns:
             changes.take_slice(now_ns)
@@ -275,19 +277,23 @@ class Observer:
     def _choose(self, pending: PendingPod, overlay: Overlay | None, now_ns: int) -> _Choice:
         core = self._scheduler.core
         nominated = core.cache.nominated.get(pending.uid)
-        verdict = core.evaluator.evaluate(
-            self._plan(),
-            pending.pod,
-            **self._inputs(pending, now_ns),
-            overlay=overlay,
-            nominated_node=None if nominated is None else nominated.nominated_node,
-            nominated_pods=competing_nominations(core, pending.pod),
-        )
+        with core.cache.devices.allocation_cache.limited(SearchAllowance()):
+            verdict = core.evaluator.evaluate(
+                self._plan(),
+                pending.pod,
+                **self._inputs(pending, now_ns),
+                overlay=overlay,
+                nominated_node=None if nominated is None else nominated.nominated_node,
+                nominated_pods=competing_nominations(core, pending.pod),
+            )
         return _Choice(verdict.selected, verdict.score)
 
     def _explain(self, pending: PendingPod, overlay: Overlay | None, now_ns: int) -> PlacementExplanation:
-        inputs = self._inputs(pending, now_ns)
-        return self._scheduler.core.evaluator.explain(self._plan(), pending.pod, **inputs, overlay=overlay)
+        core = self._scheduler.core
+        with core.cache.devices.allocation_cache.limited(SearchAllowance()):
+            return core.evaluator.explain(
+                self._plan(), pending.pod, **self._inputs(pending, now_ns), overlay=overlay
+            )
 
     def _other_orders(
         self, pending: PendingPod, following: Sequence[e.Event], now_ns: int
@@ -306,6 +312,7 @@ class Observer:
             for event in following
             if isinstance(event, e.PodUpdated)
             and event.pod.node is not None
+            and event.pod.node in core.cache.nodes  # they are watched apart: it may be new, or gone
             and event.pod.pod.uid in core.pods
             and event.pod.pod.uid != pending.uid
             and event.pod.pod.scheduler == self._other

@@ -41,7 +41,7 @@ from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
 from policysched.scheduler.commands import Log, ReportPolicyEvent
-from policysched.scheduler.events import Event
+from policysched.scheduler.events import Event, PodUpdated
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.shadow.observer import IN_FLIGHT_NS, BindComparison, Observer
 from policysched.shadow.summary import ShadowSummary
@@ -230,8 +230,7 @@ class _Shadow:
             if self._state.synced and not all_events and at_ns > self._clock.now_ns() - IN_FLIGHT_NS:
                 return
             self._inbox.popleft()
-            following = [later for _, later in islice(self._inbox, _FOLLOWING_MAX)]
-            comparison, commands = self._observer.handle(event, at_ns, following)
+            comparison, commands = self._observer.handle(event, at_ns, self._following(event, at_ns))
             for command in commands:
                 if isinstance(command, Log):
                     write_log(log, command)
@@ -243,6 +242,13 @@ class _Shadow:
             if time.monotonic() - began_s > _TICK_S:
                 await asyncio.sleep(0)  # the watches go on
                 began_s = time.monotonic()
+
+    def _following(self, event: Event, at_ns: int) -> list[Event]:
+        """Those of the second after a bind, also if it is handled late. Nobody asks for them beside another event."""
+        if not (self._state.synced and isinstance(event, PodUpdated) and event.pod.node is not None):
+            return []
+        later_ones = islice(self._inbox, _FOLLOWING_MAX)
+        return [later for later_ns, later in later_ones if later_ns <= at_ns + IN_FLIGHT_NS]
 
 
 def _log_policy_event(command: ReportPolicyEvent) -> None:
