@@ -126,7 +126,7 @@ class Observer:
         self._recent: deque[_OtherBind] = deque()
         self._fits_since: dict[PodUid, int] = {}
         self._synced = False
-        self.unseen = 0
+        self.unseen = self.late = 0
         key = f"{other}.policy"
         named = replace(program, name=other, extenders=())
         bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=named, diagnostics=())})
@@ -138,9 +138,10 @@ class Observer:
         return self._scheduler
 
     def handle(
-        self, event: e.Event, now_ns: int, following: Sequence[e.Event] = ()
+        self, event: e.Event, now_ns: int, following: Sequence[e.Event] | None = ()
     ) -> tuple[BindComparison | None, list[Command]]:
-        """`following` are the events of the next second, as far as they are known."""
+        """`following` are the events of the next second, as far as they are known. None: the caller is late, and has no time for a
+        comparison."""
         self._finish_changes(now_ns)
         comparison = None
         if isinstance(event, e.PodUpdated):
@@ -162,7 +163,7 @@ class Observer:
     # ── a bind of the other scheduler ──────────────────────────────────────────────────────────────────────────────
 
     def _compare(
-        self, observed: ObservedPod, following: Sequence[e.Event], now_ns: int
+        self, observed: ObservedPod, following: Sequence[e.Event] | None, now_ns: int
     ) -> BindComparison | None:
         pod = observed.pod
         if not self._synced or pod.scheduler != self._other or observed.node is None or observed.finished:
@@ -173,6 +174,10 @@ class Observer:
         pending = core.pods.get(pod.uid)
         if pending is None:
             self.unseen += 1
+            return None
+        if following is None:
+            self.late += 1
+            self._fits_since.pop(pod.uid, None)
             return None
         sort_key = pending.sort_key
         comparison = self._judge(pending, observed.node, following, now_ns)

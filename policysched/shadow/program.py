@@ -51,6 +51,10 @@ log = logging.getLogger(__name__)
 _TICK_S = 0.05
 _PENDING_CHECK_S = 1.0
 _FOLLOWING_MAX = 1000
+LATE_NS = 10_000_000_000
+"""Binds that wait for longer are not compared: each can take 120 evaluations, and events would wait without a limit."""
+_PAUSE_SHARE = 9
+"""A check of pending pods is followed by so many times its duration without one: it can take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,15 @@ class ShadowState:
     synced: bool = False
     pending: int = 0
     unseen: int = 0
+    late: int = 0
     problem: str = ""
     running_s: float = 0.0
     not_recorded: str = ""
 
     def record(self) -> dict[str, object]:
-        return self.summary.record(unseen=self.unseen, pending=self.pending, duration_s=self.running_s)
+        return self.summary.record(
+            unseen=self.unseen, late=self.late, pending=self.pending, duration_s=self.running_s
+        )
 
 
 def run_shadow(
@@ -201,7 +208,7 @@ class _Shadow:
     async def _observe(
         self, stopping: asyncio.Event, tasks: list["asyncio.Task[None]"], connectivity: Connectivity
     ) -> None:
-        started_s, checked_s = time.monotonic(), 0.0
+        started_s, next_check_s = time.monotonic(), 0.0
         duration_s = self._settings.duration_s
         while not stopping.is_set():
             for task in tasks:
@@ -213,9 +220,11 @@ class _Shadow:
             if duration_s is not None and self._state.running_s >= duration_s:
                 break
             await self._apply(all_events=False)
-            if self._state.synced and time.monotonic() - checked_s >= _PENDING_CHECK_S:
-                checked_s = time.monotonic()
+            began_s = time.monotonic()
+            if self._state.synced and began_s >= next_check_s:
                 self._observer.check_pending(self._clock.now_ns() - IN_FLIGHT_NS)
+                now_s = time.monotonic()
+                next_check_s = max(began_s + _PENDING_CHECK_S, now_s + _PAUSE_SHARE * (now_s - began_s))
             self._refresh(self._state)
             await asyncio.sleep(_TICK_S)
         self._state.problem = connectivity.problem
@@ -223,8 +232,9 @@ class _Shadow:
         self._refresh(self._state)
 
     async def _apply(self, *, all_events: bool) -> None:
-        """The events that are a second old: those that follow are known by then. Before the first lists are complete, all."""
-        began_s = time.monotonic()
+        """The events that are a second old: those that follow are known by then. Before the first lists are complete, all. Ends after
+        a second: whether to stop is asked between two calls."""
+        started_s = began_s = time.monotonic()
         while self._inbox:
             at_ns, event = self._inbox[0]
             if self._state.synced and not all_events and at_ns > self._clock.now_ns() - IN_FLIGHT_NS:
@@ -239,14 +249,19 @@ class _Shadow:
                 self._compared(comparison)
             self._state.synced = self._observer.scheduler.synced
             self._state.pending, self._state.unseen = self._observer.pending_count, self._observer.unseen
+            self._state.late = self._observer.late
             if time.monotonic() - began_s > _TICK_S:
                 await asyncio.sleep(0)  # the watches go on
                 began_s = time.monotonic()
+                if not all_events and began_s - started_s > 1.0:
+                    return
 
-    def _following(self, event: Event, at_ns: int) -> list[Event]:
-        """Those of the second after a bind, also if it is handled late. Nobody asks for them beside another event."""
+    def _following(self, event: Event, at_ns: int) -> list[Event] | None:
+        """Those of the second after a bind. Nobody asks for them beside another event. None: it is too late for a comparison."""
         if not (self._state.synced and isinstance(event, PodUpdated) and event.pod.node is not None):
             return []
+        if self._clock.now_ns() - at_ns > LATE_NS:
+            return None
         later_ones = islice(self._inbox, _FOLLOWING_MAX)
         return [later for later_ns, later in later_ones if later_ns <= at_ns + IN_FLIGHT_NS]
 

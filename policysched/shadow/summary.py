@@ -34,7 +34,7 @@ class ShadowSummary:
     def binds(self) -> int:
         return self.results.total()
 
-    def record(self, *, unseen: int, pending: int, duration_s: float) -> dict[str, Any]:
+    def record(self, *, unseen: int, late: int, pending: int, duration_s: float) -> dict[str, Any]:
         return {
             "binds": self.binds,
             "results": {result: self.results[result] for result in RESULTS},
@@ -46,6 +46,7 @@ class ShadowSummary:
                 for (result, rule, location), count in self.rules.most_common()
             ],
             "unseen": unseen,
+            "late": late,
             "pending": pending,
             "duration_s": round(duration_s, 1),
         }

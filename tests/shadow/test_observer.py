@@ -1,7 +1,10 @@
 """Each bind of another scheduler is compared on the cluster as it was just before it."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,8 +18,9 @@ from policysched.model.pod_groups import PodGroup
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
+from policysched.shadow import program as shadow_program
 from policysched.shadow.observer import BindComparison, Observer
-from policysched.shadow.program import ShadowSettings, _Shadow
+from policysched.shadow.program import LATE_NS, ShadowSettings, _Shadow
 from policysched.shadow.summary import ShadowSummary
 from tests.builders import node, pending, placed, pod, pod_manifest, rejected, too_little
 
@@ -248,7 +252,7 @@ def test_the_summary_counts_results_and_rules() -> None:
     for comparison in (agrees, differs, differs):
         summary.add(comparison)
 
-    record = summary.record(unseen=1, pending=4, duration_s=9.0)
+    record = summary.record(unseen=1, late=0, pending=4, duration_s=9.0)
 
     assert record["results"] == {"agrees": 1, "agrees among equals": 0, "differs": 2, "rejects": 0}
     assert record["rules"] == [{"result": "differs", "rule": "pack", "location": "mine.policy:3", "binds": 2}]
@@ -373,14 +377,50 @@ def test_the_search_for_devices_has_the_steps_of_one_attempt(monkeypatch: pytest
     assert all(limits)
 
 
-def test_only_the_events_of_the_second_after_a_bind_follow_it() -> None:
-    """It may be handled late."""
+def shadow_of(*events: e.Event, now_ns: int = NOW_NS) -> _Shadow:
+    """Of which these wait, one for each second."""
     program = check_text(PACK, "mine.policy").program
     assert program is not None
     shadow = _Shadow(ShadowSettings(program, OTHER), lambda _: None, lambda _: None)
+    shadow._clock = SimpleNamespace(now_ns=lambda: now_ns)  # type: ignore[assignment]
     shadow._state.synced = True
-    events = [e.NodeUpdated(node(name)) for name in ("a", "b", "c")]
     shadow._inbox.extend((NOW_NS + SECOND_NS * number, each) for number, each in enumerate(events))
+    return shadow
+
+
+def test_only_the_events_of_the_second_after_a_bind_follow_it() -> None:
+    events = [e.NodeUpdated(node(name)) for name in ("a", "b", "c")]
+    shadow = shadow_of(*events, now_ns=NOW_NS + 5 * SECOND_NS)
 
     assert shadow._following(e.PodUpdated(placed(waiting("p"), "a")), NOW_NS) == events[:2]
     assert shadow._following(e.PodUpdated(pending(waiting("p"))), NOW_NS) == []
+
+
+def test_a_bind_that_waits_for_too_long_is_counted_and_not_compared() -> None:
+    shadow = shadow_of(now_ns=NOW_NS + LATE_NS + 1)
+    watched = Watched().synced().pending(waiting("p"))
+    bind = e.PodUpdated(placed(waiting("p"), "a"))
+    following = shadow._following(bind, NOW_NS)
+
+    comparison, _ = watched.observer.handle(bind, NOW_NS, following)
+
+    assert following is None
+    assert comparison is None
+    assert watched.observer.late == 1
+    assert watched.observer.scheduler.cache.ledger.placement(waiting("p").uid) is not None
+
+
+def test_shadow_can_be_stopped_while_ever_more_events_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    shadow = shadow_of(*[e.NodeUpdated(node("a"))] * 100, now_ns=NOW_NS + 1000 * SECOND_NS)
+    handle, at_s = shadow._observer.handle, [0.0]
+
+    def slow(*arguments: Any) -> Any:
+        at_s[0] += 0.1
+        return handle(*arguments)
+
+    monkeypatch.setattr(shadow._observer, "handle", slow)
+    monkeypatch.setattr(shadow_program, "time", SimpleNamespace(monotonic=lambda: at_s[0]))
+
+    asyncio.run(shadow._apply(all_events=False))
+
+    assert 0 < len(shadow._inbox) < 100
