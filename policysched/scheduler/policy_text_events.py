@@ -145,6 +145,8 @@ class PolicyTextEvents:
                 if self._awaits_text(pod.uid, now_ns):
                     part = pod.namespace if self._is_slow(pod.uid) else ""
                     (pending if pod.uid in core.pods else placed)[part].append(pod.uid)
+        for namespace in pending.keys() - {""}:
+            pending[namespace].sort(key=self._precedence)
         self._parts[policy] = {*pending, *placed, ""}
         self._unreached[policy] = {*self._parts[policy]}
         for changes, of_parts in ((self.counts, placed), (self.slices, pending)):
@@ -157,11 +159,14 @@ class PolicyTextEvents:
     def forget(self, policy: str) -> None:
         """A removed policy without pods."""
         self._started.discard(policy)
+        self._starting.discard(policy)
         self._discard_parts(policy)
         self._core.gangs.end_replacing(policy, ())
         self._core.queue.drop_policy(policy)
 
     def _discard_parts(self, policy: str) -> None:
+        self._unreached.pop(policy, None)
+        self._precomputed.pop(policy, None)
         for namespace in self._parts.pop(policy, ()):
             self.slices.discard((policy, namespace))
             self.counts.discard((policy, namespace))
@@ -169,6 +174,12 @@ class PolicyTextEvents:
 
     def _is_slow(self, uid: PodUid) -> bool:
         return self._operations(uid) > POD_OPERATIONS_AT_ONCE_MAX
+
+    def _precedence(self, uid: PodUid) -> tuple[int, int]:
+        """The default order. Those of a namespace that becomes overdrawn meanwhile are attempted before the others are reached, and
+        what the order of the policy reads of them is not known yet."""
+        pod = self._core.pods[uid]
+        return -pod.priority, pod.queued_ns
 
     def _awaits_text(self, uid: PodUid, now_ns: int) -> bool:
         """Whether the pod waits for its slice. A placed one is counted in its gang, unless that is slow."""
@@ -238,7 +249,10 @@ class PolicyTextEvents:
             held = [
                 gang
                 for gang in core.gangs
-                if gang.policy == policy and POLICY_CHANGE in gang.holds and gang.namespace not in unreached
+                if gang.policy == policy
+                and POLICY_CHANGE in gang.holds
+                and gang.namespace not in unreached
+                and namespace in ("", gang.namespace)  # nobody pays for those of others
             ]
             for gang in held:
                 if not gang.pending_members:  # nothing of it is queued

@@ -10,7 +10,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.decision_time import DecisionTime
-from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.gang_registry import POLICY_CHANGE, QueuedGang
 from tests.builders import namespace, node, pending, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_slices_by_cost import GANG, HEAD, OTHER, QUEUE, QUOTA, SLOW
@@ -247,3 +247,52 @@ def test_a_planted_gang_that_is_not_held_is_found(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(QueuedGang, "held", property(lambda _: False))
     with pytest.raises(AssertionError, match="placements"):
         check_gang_in_part(monkeypatch)
+
+
+def test_at_a_start_the_first_pods_of_a_namespace_are_reached_before_its_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It becomes overdrawn meanwhile, and those that are reached are attempted before the others are."""
+    first = pod("first", cpu="2", namespace="tenant", priority=1)
+    order = f"queue by pod.priority desc, (if {SLOW} then 1 else 0)\n"
+    rig = SliceRig(monkeypatch, HEAD + order, *tenants(60), first)
+    rig.handle(e.NodeUpdated(node("b", cpu="2")))
+    rig.take(e.Synced())
+
+    rig.run(1)
+
+    assert left(rig)
+    assert rig.placements().keys() & {"first", *(f"p{number}" for number in range(60))} == {"first"}
+
+
+def test_a_namespace_does_not_pay_for_gangs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They wait to be released, when the slow pods of the tenant are all reached."""
+    rig = gang_at_a_start(monkeypatch, *two_of("f"))
+    texts = rig.scheduler._policy_text_events
+    texts._unreached["test"].discard("")
+    texts.slices.finish(("test", "friendly"), rig.now_ns)
+    [friendly] = rig.scheduler.core.gangs
+    friendly.holds.add(POLICY_CHANGE)
+    begin, paid = texts.slices.begin, set[str]()
+
+    def noting(part: tuple[str, str], items: list[tuple[str, str, str]], now_ns: int) -> None:
+        paid.update(namespace for _, namespace, _ in items)
+        begin(part, items, now_ns)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(texts.slices, "begin", noting)
+
+    texts.slices.finish(("test", "tenant"), rig.now_ns)
+
+    assert paid == {"tenant"}
+
+
+def test_nothing_is_left_of_a_policy_that_is_forgotten_before_all_its_pods_are_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = started(monkeypatch)
+    texts = rig.scheduler._policy_text_events
+    assert texts._unreached
+
+    texts.forget("test")
+
+    assert not (texts._parts or texts._unreached or texts._precomputed.keys() & {"test"} or texts._starting)
