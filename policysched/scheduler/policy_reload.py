@@ -154,7 +154,7 @@ class PolicyReload:
         owner = self._core.permissions.owner(policy)
         if owner is None or not self._core.policies.running:
             return None
-        return self._core.queue.decision_time.rest_ends_ns(owner)
+        return self._core.queue.decision_time.slice_rest_ends_ns(owner)
 
     def next_time_ns(self) -> int | None:
         """When the first rest ends: beside that, `busy` says whether there is a slice to take."""

@@ -93,5 +93,5 @@ class SliceTurns:
         taken, self._uncharged = self._uncharged, None
         if taken is not None and taken.payer:
             charged_ns = elapsed_ns - taken.pod_count * ORDINARY_POD_NS
-            self._queue.decision_time.charge_failed_attempt(taken.payer, charged_ns)
+            self._queue.decision_time.charge_slice(taken.payer, charged_ns)
         return taken is not None

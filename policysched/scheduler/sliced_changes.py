@@ -81,7 +81,7 @@ class SlicedChanges(Generic[Key, Item]):
         return Slice(payer, self.reach(key, items, now_ns))
 
     def _rest_ends_ns(self, payer: str) -> int | None:
-        return self._queue.decision_time.rest_ends_ns(payer) if self._rests else None
+        return self._queue.decision_time.slice_rest_ends_ns(payer) if self._rests else None
 
     def reach(self, key: Key, items: Iterable[Item], now_ns: int) -> int:
         """Apply the change to a slice of these; to all where others say what is attempted next, since they do not ask. Returns

@@ -296,3 +296,21 @@ def test_nothing_is_left_of_a_policy_that_is_forgotten_before_all_its_pods_are_r
     texts.forget("test")
 
     assert not (texts._parts or texts._unreached or texts._precomputed.keys() & {"test"} or texts._starting)
+
+
+def test_attempts_of_a_namespace_take_turns_with_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where attempts of others come in each of its rests."""
+    rig, attempts = started(monkeypatch), list[str]()
+    record = DecisionTime.record_attempt
+
+    def noting(time: DecisionTime, namespace: str) -> None:
+        attempts.append(namespace)
+        record(time, namespace)
+
+    rig.run(2)
+    slices = left(rig)
+    monkeypatch.setattr(DecisionTime, "record_attempt", noting)
+
+    rig.run(2)
+
+    assert 3 <= slices - left(rig) <= attempts.count("tenant") + 1

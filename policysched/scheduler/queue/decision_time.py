@@ -25,6 +25,9 @@ FAILED_ATTEMPT_REST_NS = FAILED_ATTEMPT_DEBT_MAX_NS * 9 // 10
 the processor is then free, while half a second of attempts in vain, such as after a change of a node, goes on without a rest."""
 OTHERS_RECENT_NS = 10 * SECOND_NS
 """No namespace rests if this long no other one had an attempt: in the cluster of one tenant nobody would gain by it."""
+ATTEMPT_FIRST_NS = SECOND_NS // 20
+"""After a slice for a namespace (`slice_turns`) the next one rests for so much longer than its attempts, so that one of these is next
+if there are any: attempts of others, which come meanwhile, take the turn otherwise."""
 SHARES_OF_ALL = 5
 """What the failed attempts of all namespaces may take together: so many times the share and the credit of one."""
 FAILED_RECENTLY_NS = 60 * SECOND_NS
@@ -49,6 +52,7 @@ class DecisionTime:
         self._share = limits.failed_attempts_share
         self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
         self._paid_ns: dict[str, int] = {}
+        self._slice_was_last = set[str]()
         self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts
         self._latest_attempt = self._latest_of_others = ("", -OTHERS_RECENT_NS)
@@ -75,11 +79,19 @@ class DecisionTime:
         most_ns = self.now_ns + round((credit_ns + FAILED_ATTEMPT_DEBT_MAX_NS) / share)
         return min(max(self.now_ns, paid_ns) + round(elapsed_ns / share), most_ns)
 
+    def charge_slice(self, namespace: str, elapsed_ns: int) -> None:
+        """As a failed attempt."""
+        self.charge_failed_attempt(namespace, elapsed_ns)
+        if len(self._slice_was_last) >= _ACCOUNTS_MAX:
+            self._slice_was_last.clear()
+        self._slice_was_last.add(namespace)
+
     def record_attempt(self, namespace: str) -> None:
         """An attempt for a pod of the namespace is over."""
         if namespace != self._latest_attempt[0]:
             self._latest_of_others = self._latest_attempt
         self._latest_attempt = namespace, self.now_ns
+        self._slice_was_last.discard(namespace)
 
     @property
     def is_anybody_overdrawn(self) -> bool:
@@ -120,7 +132,14 @@ class DecisionTime:
 
     def rest_ends_ns(self, namespace: str) -> int | None:
         """Until when no entry of the namespace is attempted; None: it does not rest."""
-        rest_ns = self.debt_ns(namespace) - round(FAILED_ATTEMPT_REST_NS / self._share)
+        return self._rest_ends_ns(namespace, 0)
+
+    def slice_rest_ends_ns(self, namespace: str) -> int | None:
+        """Until when there is no slice for the namespace; None: there can be one."""
+        return self._rest_ends_ns(namespace, ATTEMPT_FIRST_NS if namespace in self._slice_was_last else 0)
+
+    def _rest_ends_ns(self, namespace: str, more_ns: int) -> int | None:
+        rest_ns = self.debt_ns(namespace) + more_ns - round(FAILED_ATTEMPT_REST_NS / self._share)
         return self.now_ns + rest_ns if rest_ns > 0 and self._has_others(namespace) else None
 
     def _has_others(self, namespace: str) -> bool:
