@@ -1,5 +1,6 @@
 """Pauses in the search of a gang that evicts pods: what happens meanwhile, and what must hold afterwards."""
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,9 @@ from policysched.scheduler import events as e
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
@@ -227,6 +230,53 @@ def check_kept_victim() -> None:
     assert len(finish(scheduler)) == 4
 
 
+def test_a_pod_that_may_not_be_evicted_any_more_is_not_chosen_after_the_pause() -> None:
+    check_kept_pod()
+
+
+def check_kept_pod() -> None:
+    """One that would be chosen next, on a node where it was asked about before."""
+    nodes = [node(f"n{index}", cpu="4") for index in range(6)]
+    pods = [low(f"low{index}", f"n{index}", priority=index) for index in range(6)]
+    scheduler = rig(*nodes, *pods, *members(4))
+    pause = decide_until_pause(scheduler, 2)
+    assert sorted(pause.search.victims.values()) == ["n0", "n1"]
+
+    scheduler.observe(low("low2", "n2", priority=2, labels={"kept": "yes"}))
+    scheduler.settle()
+
+    assert sorted(victims(scheduler)) == ["low0", "low1", "low3", "low4"]
+    assert VICTIMS_CHANGED not in (scheduler.pending_message("g0") or "")
+
+
+@pytest.mark.parametrize("step", [0, 1], ids=["equal", "unequal"])
+def test_members_of_a_large_gang_are_asked_about_once_without_a_change(
+    step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each placement takes a member that the gang can spare, so that its other members are visited again."""
+    asked: Counter[PodUid] = Counter()
+    may_evict = EvictingSearch._may_evict
+
+    def counting(search: EvictingSearch, victim: Pod, allowed: EvictionRights) -> bool:
+        asked[victim.uid] += 1
+        return may_evict(search, victim, allowed)
+
+    monkeypatch.setattr(EvictingSearch, "_may_evict", counting)
+    labels = {"group": "running", "least": "20"}
+    large = [
+        placed(pod(f"r{index}", cpu="4", labels=labels, scheduler="running"), f"n{index}")
+        for index in range(40)
+    ]
+    nodes = [node(f"n{index}", cpu="4") for index in range(40)]
+    scheduler = rig(*nodes, *large, *members(10, step=step), piece=10**9)
+
+    scheduler.settle()
+
+    assert len(victims(scheduler)) == 10
+    assert max(asked.values()) == 1
+    assert len(asked) == 40
+
+
 def test_after_doubts_about_a_victim_the_gang_is_attempted_again() -> None:
     """Not searched for again at once, without pauses: that would hold up everybody as often as the owner of the victims wants."""
     scheduler = rig(*full_nodes(5), *members(4))
@@ -436,6 +486,7 @@ def test_random_histories_with_pauses(block: int) -> None:
     ("holder", "part", "planted", "check"),
     [
         (EvictingSearch, "_follow_cluster", lambda _: None, check_history),
+        (EvictablePods, "forget_answers", lambda _: None, lambda _: check_kept_pod()),
         (EvictingSearch, "is_doubtful", False, lambda _: check_kept_victim()),
         (EvictingSearch, "is_doubtful", False, lambda _: check_running_gang()),
         (Pause, "ends_attempt", lambda *_: False, check_history),
@@ -444,6 +495,7 @@ def test_random_histories_with_pauses(block: int) -> None:
     ],
     ids=[
         "the search does not follow the cluster",
+        "answers of before a pause stay",
         "victims may be kept by now",
         "gangs of victims may have shrunk",
         "a search outlives its members",

@@ -248,6 +248,7 @@ class EvictingSearch:
         if changed is None:
             self.evictable.clear()
         for evictable in self.evictable.values():
+            evictable.forget_answers()
             evictable.forget((changed or set()) | (evictable.by_node.keys() - core.cache.nodes.keys()))
 
     def _without_gone_victims(self, placement: MemberPlacement) -> MemberPlacement:

@@ -248,12 +248,15 @@ class EvictablePods:
         return known
 
     def forget(self, nodes: Collection[NodeName]) -> None:
-        """These changed."""
-        self._known.clear()  # of a search that paused: their pods may have other labels by now
+        """These changed: pods were added or removed, or others of their gangs were. About those that stay nothing is asked again."""
         for node in nodes:
             self.by_node.pop(node, None)
         self.ordered_nodes.difference_update(nodes)
         self.in_order = [entry for entry in self.in_order if entry[1] not in nodes]
+
+    def forget_answers(self) -> None:
+        """Of a search that paused: the pods may have other labels by now."""
+        self._known.clear()
 
     def without_needed_members(self, pods: list[Pod], gang_of: GangOf) -> Steps[list[Pod]]:
         """Leave out what a gang has to keep. `pods`: of a node, evictable by themselves, most important first."""
