@@ -22,7 +22,7 @@ from tests.evaluate.policies import CORNERS, corner
 
 SEARCH = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
-    max_examples=300,
+    max_examples=2000,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
