@@ -368,6 +368,18 @@ def test_a_member_that_is_deleted_in_a_pause_evicts_nothing() -> None:
     assert len(finish(scheduler)) >= 3
 
 
+def test_a_member_that_joins_in_a_pause_is_left_to_the_next_attempt() -> None:
+    """The second search, the most demanding members first, begins with those that the gang has then."""
+    scheduler = rig(*full_nodes(2), *members(3))
+    decide_until_pause(scheduler)
+
+    scheduler.observe(pod("late", cpu="9", labels={"group": "g", "least": "3"}, priority=100))
+    scheduler.settle()
+
+    assert victims(scheduler) == {}
+    assert "internal error" not in str(scheduler.pending_message("g0"))
+
+
 # ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -115,7 +115,8 @@ def _search_domain(
     pauses: SearchPauses | None,
 ) -> Steps[GangPlacement | NoGangPlacement]:
     """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
-    members = members_in_attempt_order(core, gang)
+    known = context.equivalence_keys  # without members that joined in a pause: they are attempted later
+    members = [pod for pod in members_in_attempt_order(core, gang) if pod.uid in known]
     search = EvictingSearch(core, gang, members, domain, context, now_ns, pauses)
     outcome = yield from search.run(limit)
     if pauses is not None:
@@ -128,12 +129,12 @@ def _search_domain(
         return outcome
     if not has_evictable_pods(core, gang):
         return outcome
-    by_demand = yield from most_demanding_first(core, gang, context.equivalence_keys)
-    if by_demand is None:
+    by_demand, needed = (yield from most_demanding_first(core, gang, known)), gang.evicting_count
+    members = [pod for pod in by_demand or () if pod.uid in known]
+    if by_demand is None or len(members) < needed:
         return outcome
-    trial = _EvictingTrial(core, gang, by_demand, domain, context, now_ns)
-    keys, needed = context.equivalence_keys, gang.evicting_count
-    fits = yield from BacktrackingSearch(by_demand, keys, needed, needed, domain, limit, trial).run()
+    trial = _EvictingTrial(core, gang, members, domain, context, now_ns)
+    fits = yield from BacktrackingSearch(members, known, needed, needed, domain, limit, trial).run()
     if trial.stopped is not None:
         return trial.stopped
     if fits is not None:
