@@ -12,6 +12,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
@@ -19,6 +20,7 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.rig import FIT, GANG, Rig
@@ -290,6 +292,25 @@ def test_after_doubts_about_a_victim_the_gang_is_attempted_again() -> None:
     assert len(finish(scheduler)) == 4
 
 
+def test_victims_are_asked_about_in_steps_after_the_last_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces, is_doubtful = list[int](), EvictingSearch.is_doubtful
+
+    def in_pieces(search: EvictingSearch) -> Steps[bool]:
+        limit = BacktrackLimit(0)
+        before = limit.cost_left
+        is_found = yield from limit.count(is_doubtful(search))
+        pieces.append(before - limit.cost_left)
+        return is_found
+
+    monkeypatch.setattr(EvictingSearch, "is_doubtful", in_pieces)
+    scheduler = rig(*full_nodes(4), *members(4))
+
+    scheduler.settle()
+
+    assert len(victims(scheduler)) == 4
+    assert pieces == [4]
+
+
 def check_running_gang() -> None:
     """It can spare one of four members. Another one ends after that was chosen."""
     labels = {"group": "running", "least": "3"}
@@ -494,13 +515,18 @@ def test_random_histories_with_pauses(block: int) -> None:
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def has_no_doubts(_: EvictingSearch) -> Steps[bool]:
+    yield from ()
+    return False
+
+
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "check"),
     [
         (EvictingSearch, "_follow_cluster", lambda _: None, check_history),
         (EvictablePods, "forget_answers", lambda _: None, lambda _: check_kept_pod()),
-        (EvictingSearch, "is_doubtful", False, lambda _: check_kept_victim()),
-        (EvictingSearch, "is_doubtful", False, lambda _: check_running_gang()),
+        (EvictingSearch, "is_doubtful", has_no_doubts, lambda _: check_kept_victim()),
+        (EvictingSearch, "is_doubtful", has_no_doubts, lambda _: check_running_gang()),
         (Pause, "ends_attempt", lambda *_: False, check_history),
         (Pause, "_still_fit", lambda *_: True, check_history),
         (Pause, "note_changes", lambda _: None, check_history),

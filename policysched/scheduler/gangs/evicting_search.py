@@ -261,18 +261,22 @@ class EvictingSearch:
     def _is_pending(self, pod: PendingPod) -> bool:
         return self.gang.pending_members.get(pod.uid) is pod
 
-    @property
-    def is_doubtful(self) -> bool:
+    def is_doubtful(self) -> Steps[bool]:
         """Whether pods were chosen as victims before a pause that may not be evicted any more, or belong to a gang that would keep
-        too few members."""
+        too few members. In steps: the condition of the policy can be long, and a member has any number of victims."""
         if not self.was_paused:
             return False
-        context = self.context
+        context, victims = self.context, list[Pod]()
         context.forget_rights()
-        chosen = [(each.pod, victim) for each in self.placements for victim in each.candidate.victims]
-        if any(not self._may_evict(victim, context.eviction_rights(pod)) for pod, victim in chosen):
-            return True
-        victims = [victim for _, victim in chosen if not context.is_terminating(victim.uid)]
+        for placement in self.placements:
+            if not placement.candidate.victims:
+                continue
+            allowed = context.eviction_rights(placement.pod)
+            for victim in placement.candidate.victims:
+                yield 1
+                if not self._may_evict(victim, allowed):
+                    return True
+                victims += [] if context.is_terminating(victim.uid) else [victim]
         return keeps_too_few(self.core, victims, self._is_leaving)
 
     def _may_evict(self, victim: Pod, allowed: EvictionRights) -> bool:

@@ -121,9 +121,8 @@ def _search_domain(
     outcome = yield from search.run(limit)
     if pauses is not None:
         now_ns = pauses.now_ns
-    if (
-        isinstance(outcome, GangPlacement) and search.is_doubtful
-    ):  # a search without pauses holds up everybody
+    if isinstance(outcome, GangPlacement) and (yield from search.is_doubtful()):
+        # A search without pauses holds up everybody.
         return NoGangPlacement(VICTIMS_CHANGED, retry_ns=now_ns + core.limits.backoff_ns(gang.attempts))
     if isinstance(outcome, GangPlacement) or outcome.waits:
         return outcome
