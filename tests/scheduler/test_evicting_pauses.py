@@ -292,6 +292,25 @@ def test_after_doubts_about_a_victim_the_gang_is_attempted_again() -> None:
     assert len(finish(scheduler)) == 4
 
 
+def test_a_victim_that_may_be_evicted_only_between_the_pauses_does_not_keep_the_gang_waiting() -> None:
+    scheduler = rig(*full_nodes(5), *members(4))
+    flipping: tuple[PodUid, NodeName] | None = None
+    for _ in range(3):
+        pause = decide_until_pause(scheduler)
+        uid, on = flipping = flipping or next(iter(pause.search.victims.items()))
+        name = scheduler.observed_pod(uid).pod.name
+        if uid in pause.search.victims:
+            scheduler.observe(low(name, on, labels={"kept": "yes"}))
+        scheduler.settle()
+        if scheduler.of(c.Evict):
+            break
+        scheduler.observe(low(name, on))
+        scheduler.now_ns += 11 * 10**9
+
+    assert len(victims(scheduler)) == 4
+    assert name not in victims(scheduler)
+
+
 def test_victims_are_asked_about_in_steps_after_the_last_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     pieces, is_doubtful = list[int](), EvictingSearch.is_doubtful
 

@@ -263,10 +263,11 @@ class EvictingSearch:
 
     def is_doubtful(self) -> Steps[bool]:
         """Whether pods were chosen as victims before a pause that may not be evicted any more, or belong to a gang that would keep
-        too few members. In steps: the condition of the policy can be long, and a member has any number of victims."""
+        too few members. The next attempts spare them, as their owner could have each end like this. In steps: the condition of
+        the policy can be long, and a member has any number of victims."""
         if not self.was_paused:
             return False
-        context, victims = self.context, list[Pod]()
+        context, victims, doubtful = self.context, list[Pod](), set[PodUid]()
         context.forget_rights()
         for placement in self.placements:
             if not placement.candidate.victims:
@@ -275,13 +276,18 @@ class EvictingSearch:
             for victim in placement.candidate.victims:
                 yield 1
                 if not self._may_evict(victim, allowed):
-                    return True
-                victims += [] if context.is_terminating(victim.uid) else [victim]
-        return keeps_too_few(self.core, victims, self._is_leaving)
+                    doubtful.add(victim.uid)
+                elif not context.is_terminating(victim.uid):
+                    victims.append(victim)
+        of_gangs = [each for each in victims if each.group or self.core.gangs.gang_of(each.uid) is not None]
+        if keeps_too_few(self.core, of_gangs, self._is_leaving):
+            doubtful.update(victim.uid for victim in of_gangs)
+        self.gang.spared_victims |= doubtful
+        return bool(doubtful)
 
     def _may_evict(self, victim: Pod, allowed: EvictionRights) -> bool:
-        is_member = victim.uid in self.gang.terms
-        return not is_member and allowed(victim) and not self.context.eviction_blocked(victim)
+        is_spared = victim.uid in self.gang.terms or victim.uid in self.gang.spared_victims
+        return not is_spared and allowed(victim) and not self.context.eviction_blocked(victim)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
 

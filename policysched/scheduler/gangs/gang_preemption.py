@@ -49,6 +49,23 @@ def find_gang_placement(
     placement that is found in or after one is taken: those of other domains would age while these are searched."""
     if (yield from _fits_after_first_holds(core, gang, context, now_ns)):
         return NoGangPlacement(WAITS_FOR_HELD_CAPACITY, victims_terminating=True)
+    outcome = yield from _search_domains(core, gang, context, now_ns, pauses)
+    if isinstance(outcome, NoGangPlacement) and outcome.waits:
+        return outcome
+    spared, gang.spared_victims = gang.spared_victims, set()
+    if isinstance(outcome, NoGangPlacement) and spared:
+        ended_ns = now_ns if pauses is None else pauses.now_ns
+        return replace(outcome, retry_ns=ended_ns + core.limits.backoff_ns(gang.attempts))
+    return outcome
+
+
+def _search_domains(
+    core: SchedulerCore,
+    gang: QueuedGang,
+    context: GangSearchContext,
+    now_ns: int,
+    pauses: SearchPauses | None,
+) -> Steps[GangPlacement | NoGangPlacement]:
     keys, limit = gang.required_keys, BacktrackLimit(core.limits.gang_backtracks_max)
     outcomes: list[NoGangPlacement] = []
     placements: list[GangPlacement] = []

@@ -31,8 +31,7 @@ GANG_TIMEOUT: Final = "its timeout is applied to its members"
 
 _TIMEOUT_MIN_NS = 1_000_000_000  # a timeout of 0 would restart the gang forever
 _RESTARTED_TIMEOUT_MIN_NS = 30 * 1_000_000_000
-"""Once it was restarted: each restart takes new places in the queue for all its members, and a short timeout would repeat that
-each second."""
+"""Once it was restarted: each restart takes new places in the queue for all its members."""
 
 
 class QueuedGang(QueueEntry):
@@ -70,6 +69,7 @@ class QueuedGang(QueueEntry):
         "placed_members",
         "restarted_ns",
         "runs_unpaused",
+        "spared_victims",
         "terms",
         "unqueued_members",
         "was_restarted",
@@ -82,8 +82,7 @@ class QueuedGang(QueueEntry):
         self.on_timeout = terms.on_timeout
         self.disruption = terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
-        # Members of `pending_members` that have no queue entry of their own.
-        self.unqueued_members: dict[PodUid, PendingPod] = {}
+        self.unqueued_members: dict[PodUid, PendingPod] = {}  # without a queue entry of their own
         self.placed_members: dict[PodUid, None] = {}
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
@@ -92,6 +91,7 @@ class QueuedGang(QueueEntry):
         self.restarted_ns = 0
         self.was_restarted = False
         self.runs_unpaused = False  # the next attempt: this one yielded after a pause
+        self.spared_victims: set[PodUid] = set()  # in a row of attempts that ended in doubts about them
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources
