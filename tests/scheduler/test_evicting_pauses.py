@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,12 +13,13 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
-from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement
+from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement, NoGangPlacement
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import Steps
@@ -418,6 +420,32 @@ def test_a_member_that_joins_in_a_pause_is_left_to_the_next_attempt() -> None:
 
     assert victims(scheduler) == {}
     assert "internal error" not in str(scheduler.pending_message("g0"))
+
+
+def test_after_a_placement_other_domains_are_searched_no_longer_than_a_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without pauses, in which the placement would age."""
+    search_domain, costs = gang_preemption._search_domain, list[int]()
+
+    def slow_after_the_first(*of: Any) -> Steps[GangPlacement | NoGangPlacement]:
+        costs.append(0)
+        if len(costs) == 1:
+            return (yield from search_domain(*of))
+        for _ in range(1_000):
+            costs[-1] += 10
+            yield 10
+        return NoGangPlacement("")
+
+    monkeypatch.setattr(gang_preemption, "_search_domain", slow_after_the_first)
+    nodes = [node(f"n{index}", cpu="4", labels={"rack": f"r{index % 2}"}) for index in range(4)]
+    full = [low(f"low{index}", f"n{index}") for index in range(4)]
+    scheduler = rig(*nodes, *full, *members(2), policy=IN_A_RACK, piece=5_000)
+
+    scheduler.settle()
+
+    assert len(victims(scheduler)) == 2
+    assert costs == [0, 5_010]
 
 
 # ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────

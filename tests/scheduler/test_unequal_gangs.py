@@ -114,6 +114,22 @@ def test_a_complete_search_without_a_placement_names_no_limit() -> None:
     assert str(rig.pending_message("g0")).startswith("gang default/g: 2 of 3 members fit now: 0/2 nodes")
 
 
+def test_the_second_search_with_evictions_ends_although_it_places_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that get a node count for no other limit, and it does not pause."""
+    low = {"priority": 1, "scheduler": "somebody-else"}
+    found = []
+    for cost in (backtracking._PLACING_COST, 0):
+        monkeypatch.setattr(backtracking, "_PLACING_COST", cost)
+        rig = Rig(EVICTS, *nodes(4, 2), placed(pod("x", cpu="4", **{**low, "priority": 0}), "n0"))
+        rig.observe(placed(pod("y", cpu="2", **low), "n1"), *gang(2, 4, priority=100))
+        rig.settle()
+        found.append((len(rig.of(c.Evict)), SEARCH_ENDED in str(rig.pending_message("g0"))))
+
+    assert found == [(2, False), (0, True)]
+
+
 def test_a_large_member_that_is_not_needed_is_left_out() -> None:
     rig = Rig(MOST_FREE, *nodes(4, 2), *gang(9, 2, 4, least=2))
 

@@ -25,6 +25,9 @@ from policysched.scheduler.steps import Steps
 
 _BACKTRACK_COST, _BACKTRACKS_MIN = 300, 100
 """About ten evaluations for each node that may be taken back, as many as for a hundred at least: 0.3 s."""
+_PLACING_COST = 800
+"""For each node that may be taken back, in a domain, if the search must not pause: 0.8 s for a hundred. It counts members that get
+a node, too, which count for nothing else and take about 1 ms each where they evict pods, on 1,000 nodes."""
 _PLACE_AGAIN_COST = 5
 _SKIP_COST = 1
 
@@ -53,15 +56,19 @@ class PlacementTrial(Protocol):
 @dataclass(slots=True)
 class BacktrackLimit:
     """How many nodes the searches of one attempt may still take back, and what evaluating members in vain, or again, may
-    cost. `exceeded`: one ended early for that. `depth`: of so many members the first placement was free."""
+    cost. `exceeded`: one ended early for that. `depth`: of so many members the first placement was free. `placing_cost_max`:
+    of one search that does not pause, with the members that it places."""
 
     left: int
     exceeded: bool = False
     cost_left: int = field(init=False)
+    placing_cost_max: int = field(init=False)
     depth: int = 0
 
     def __post_init__(self) -> None:
-        self.cost_left = _BACKTRACK_COST * max(self.left, _BACKTRACKS_MIN)
+        backtracks = max(self.left, _BACKTRACKS_MIN)
+        self.cost_left = _BACKTRACK_COST * backtracks
+        self.placing_cost_max = _PLACING_COST * backtracks
 
     def take(self) -> bool:
         if not self.left:
@@ -81,6 +88,21 @@ class BacktrackLimit:
     @property
     def is_spent(self) -> bool:
         return self.cost_left <= 0
+
+    def at_most(self, cost_max: int, steps: Steps[Value]) -> Steps[Value | None]:
+        """The same steps, or None once they have cost more: others wait for them. The limit is exceeded then."""
+        while True:
+            try:
+                cost = next(steps)
+            except StopIteration as end:
+                value: Value = end.value
+                return value
+            cost_max -= cost
+            if cost_max < 0:
+                steps.close()
+                self.exceeded = True
+                return None
+            yield cost
 
     def count(self, steps: Steps[Value]) -> Steps[Value]:
         """The same steps; what they cost is spent."""

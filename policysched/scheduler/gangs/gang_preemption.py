@@ -78,7 +78,11 @@ def _search_domains(
             break
         now_ns = now_ns if pauses is None else pauses.now_ns
         pausable = None if placements else pauses
-        outcome = yield from _search_domain(core, gang, domain, context, limit, now_ns, pausable)
+        steps = _search_domain(core, gang, domain, context, limit, now_ns, pausable)
+        is_limited = placements and pauses is not None
+        outcome = yield from limit.at_most(core.limits.gang_piece_cost_max, steps) if is_limited else steps
+        if outcome is None:
+            break
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.waits:
@@ -150,7 +154,8 @@ def _search_domain(
     if by_demand is None or len(members) < needed:
         return outcome
     trial = _EvictingTrial(core, gang, members, domain, context, now_ns)
-    fits = yield from BacktrackingSearch(members, known, needed, needed, domain, limit, trial).run()
+    again = BacktrackingSearch(members, known, needed, needed, domain, limit, trial).run()
+    fits = yield from limit.at_most(limit.placing_cost_max, again)
     if trial.stopped is not None:
         return trial.stopped
     if fits is not None:
