@@ -436,7 +436,7 @@ class GangAttempts:
         """Try preemption. None: preemption does not apply, and no message is added."""
         if not any(failure.node_count for failure in search.failures.values()):
             return None
-        pauses = self._pauses if may_pause and self._may_pause else None
+        pauses = self._pauses if may_pause else None  # whatever the search for nodes did: nothing yields now
         preemption = yield from self._preemption.preempt_for_gang(
             gang,
             (yield from self._equivalence_keys(gang)),
