@@ -14,13 +14,13 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import gang_preemption
-from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, GangPlacement, NoGangPlacement
 from policysched.scheduler.preemption.running_gangs import EvictablePods
+from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
@@ -305,41 +305,40 @@ def test_after_doubts_about_a_victim_the_gang_is_attempted_again() -> None:
 
 
 def test_a_victim_that_may_be_evicted_only_between_the_pauses_does_not_keep_the_gang_waiting() -> None:
-    scheduler = rig(*full_nodes(5), *members(4))
-    flipping: tuple[PodUid, NodeName] | None = None
+    """It is chosen first, for its priority, so that each attempt would end in doubt about it."""
+    scheduler = rig(*full_nodes(4), node("n4", cpu="4"), low("flips", "n4", priority=-1), *members(4))
+    (gang,) = scheduler.scheduler.core.gangs
     for _ in range(3):
-        pause = decide_until_pause(scheduler)
-        uid, on = flipping = flipping or next(iter(pause.search.victims.items()))
-        name = scheduler.observed_pod(uid).pod.name
-        if uid in pause.search.victims:
-            scheduler.observe(low(name, on, labels={"kept": "yes"}))
-        scheduler.settle()
+        decide_until_pause(scheduler)
+        scheduler.observe(low("flips", "n4", priority=-1, labels={"kept": "yes"}))
+        while gang.state is QueueState.ATTEMPTING:
+            scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.observe(low("flips", "n4", priority=-1))
         if scheduler.of(c.Evict):
             break
-        scheduler.observe(low(name, on))
         scheduler.now_ns += 11 * 10**9
 
     assert len(victims(scheduler)) == 4
-    assert name not in victims(scheduler)
+    assert "flips" not in victims(scheduler)
 
 
 def test_victims_are_asked_about_in_steps_after_the_last_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces, is_doubtful = list[int](), EvictingSearch.is_doubtful
+    may_evict, asked = EvictingSearch._may_evict, [0]
 
-    def in_pieces(search: EvictingSearch) -> Steps[bool]:
-        limit = BacktrackLimit(0)
-        before = limit.cost_left
-        is_found = yield from limit.count(is_doubtful(search))
-        pieces.append(before - limit.cost_left)
-        return is_found
+    def counted(search: EvictingSearch, victim: Pod, allowed: EvictionRights) -> bool:
+        asked[-1] += len(search.placements) == 4
+        return may_evict(search, victim, allowed)
 
-    monkeypatch.setattr(EvictingSearch, "is_doubtful", in_pieces)
+    monkeypatch.setattr(EvictingSearch, "_may_evict", counted)
     scheduler = rig(*full_nodes(4), *members(4))
 
-    scheduler.settle()
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        asked.append(0)
 
     assert len(victims(scheduler)) == 4
-    assert pieces == [4]
+    assert sum(asked) == 4
+    assert max(asked) == 1
 
 
 def check_running_gang() -> None:
