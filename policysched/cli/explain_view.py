@@ -211,10 +211,9 @@ def _print_scores(console: "Console", record: Record, suffix: str, *, in_full: b
     """One column per node, the first one that the pod is on or would go to. A cell is what the rule adds to the total,
     `lead` the difference between the first two."""
     first = record["placed_on"] if record["placed_on"] in record["totals"] else record["selected"]
-    leading = (first, record["selected"])  # also of those that it ties with
+    selected = record["selected"]  # it can tie with others
     totals = sorted(
-        record["totals"].items(),
-        key=lambda item: (item[0] != first, -item[1], item[0] not in leading, item[0]),
+        record["totals"].items(), key=lambda item: (item[0] != first, -item[1], item[0] != selected, item[0])
     )
     if not totals:
         return

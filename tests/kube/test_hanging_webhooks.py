@@ -8,13 +8,10 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.session import ConnectionSettings
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.claim_writes import PrebindWriter
-from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
-from policysched.kube.write.evict import Evictor
 from policysched.kube.write.report_content import PodScheduledCondition
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, ClearNomination, Prebind
-from tests.kube.world import Script, no_answer, on_virtual_time, running, until
+from tests.kube.world import Script, no_answer, on_virtual_time, running, until, writers
 
 NODE = NodeName("a")
 HANGING = [f"hanging-{index}" for index in range(40)]
@@ -42,16 +39,7 @@ def test_hanging_requests_of_all_writers_leave_connections_to_binds() -> None:
         pool, random, connectivity = Pool(), Random(1), Connectivity(lambda: 0.0)
         api, bound = ApiClient(pool), list[object]()
         binder = Binder(api, bound.append, random=random, connectivity=connectivity)
-        claims = PrebindWriter(api, lambda _: None, random=random, connectivity=connectivity)
-        evictor = Evictor(api, lambda _: None, random=random, connectivity=connectivity, now_ns=lambda: 0)
-        reporter = Reporter(
-            api,
-            instance="test-1",
-            now_ns=lambda: 0,
-            random=random,
-            queued_binds=lambda: 0,
-            unbound_version=lambda _: UnboundPodVersion("7", 1),
-        )
+        claims, evictor, reporter = writers(api, random, connectivity)
         async with running(binder.run(), claims.run(), evictor.run(), reporter.run()):
             for number in range(400):
                 namespace, uid = HANGING[number % len(HANGING)], f"p{number}"

@@ -6,15 +6,12 @@ from random import Random
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import METADATA_ONLY
-from policysched.kube.write.claim_writes import PrebindWriter
-from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
-from policysched.kube.write.evict import Evictor
 from policysched.kube.write.pod_group_status import PodGroupStatusWrite
 from policysched.kube.write.report_content import PodScheduledCondition
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupKey, PodGroupStatus
 from policysched.scheduler.commands import ClearNomination, Evict, Prebind, Victim
-from tests.kube.world import Script, on_virtual_time, running
+from tests.kube.world import Script, on_virtual_time, running, writers
 
 
 def test_no_write_of_a_status_has_the_object_answered() -> None:
@@ -23,16 +20,7 @@ def test_no_write_of_a_status_has_the_object_answered() -> None:
     async def scenario() -> None:
         script, random, connectivity = Script([(200, {})]), Random(1), Connectivity(lambda: 0.0)
         api = ApiClient(script)
-        claims = PrebindWriter(api, lambda _: None, random=random, connectivity=connectivity)
-        evictor = Evictor(api, lambda _: None, random=random, connectivity=connectivity, now_ns=lambda: 0)
-        reporter = Reporter(
-            api,
-            instance="test-1",
-            now_ns=lambda: 0,
-            random=random,
-            queued_binds=lambda: 0,
-            unbound_version=lambda _: UnboundPodVersion("7", 1),
-        )
+        claims, evictor, reporter = writers(api, random, connectivity)
         async with running(claims.run(), evictor.run(), reporter.run()):
             uid, node = PodUid("u"), NodeName("a")
             claims.put(Prebind(uid, "ns", "claims", node, (), (), nominate=True))

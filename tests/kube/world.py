@@ -11,7 +11,11 @@ from typing import Any
 import orjson
 
 from policysched.kube.client.api import ApiClient
+from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, TransportError
+from policysched.kube.write.claim_writes import PrebindWriter
+from policysched.kube.write.events_and_conditions import Reporter, UnboundPodVersion
+from policysched.kube.write.evict import Evictor
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.faults import FaultInjector, FaultRates
 from policysched.sandbox.local_client import LocalClient
@@ -183,3 +187,21 @@ def versioned(obj: dict[str, Any], version: int) -> dict[str, Any]:
 
 def no_answer() -> TransportError:
     return TransportError("connection refused")
+
+
+def writers(
+    api: ApiClient, random: Random, connectivity: Connectivity
+) -> tuple[PrebindWriter, Evictor, Reporter]:
+    """All of them beside binds. What comes of their commands is told to nobody."""
+    return (
+        PrebindWriter(api, lambda _: None, random=random, connectivity=connectivity),
+        Evictor(api, lambda _: None, random=random, connectivity=connectivity, now_ns=lambda: 0),
+        Reporter(
+            api,
+            instance="test-1",
+            now_ns=lambda: 0,
+            random=random,
+            queued_binds=lambda: 0,
+            unbound_version=lambda _: UnboundPodVersion("7", 1),
+        ),
+    )
