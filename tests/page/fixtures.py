@@ -6,6 +6,7 @@ If the program is missing, the test is skipped with the reason; with `POLICYSCHE
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,9 +39,11 @@ def browser() -> Iterator[Any]:
 
 @dataclass
 class Tab:
-    """`problems`: messages of the console and errors of scripts."""
+    """`problems`: messages of the console and errors of scripts. `servers` end after the tab, which would else report them as
+    lost, now and then."""
 
     page: Any
+    servers: ExitStack
     problems: list[str] = field(default_factory=list)
 
     def open(self, url: str) -> None:
@@ -59,9 +62,10 @@ class Tab:
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Tab]:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
-    opened = Tab(page)
-    page.on("pageerror", lambda error: opened.problems.append(str(error)))
-    page.on("console", lambda message: message.type == "error" and opened.problems.append(message.text))
-    yield opened
-    page.close()
+    with ExitStack() as servers:
+        opened = Tab(page, servers)
+        page.on("pageerror", lambda error: opened.problems.append(str(error)))
+        page.on("console", lambda message: message.type == "error" and opened.problems.append(message.text))
+        yield opened
+        page.close()
     assert opened.problems == []

@@ -5,6 +5,7 @@ import io
 import pickle
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -60,16 +61,15 @@ def test_the_pending_pod_and_its_story_are_a_click_apart(tab: Tab, url: str) -> 
 
 
 def test_the_page_of_the_command_works_below_its_key(tab: Tab, url: str) -> None:
-    channel = LiveChannel(LiveTarget(url=url))
-    with PageProxy(0, channel.ask, channel.ask) as proxy:
-        threading.Thread(target=proxy.serve_forever, daemon=True).start()
-        for view in VIEWS:
-            tab.open(f"{proxy.url}#{view}")
-            tab.page.wait_for_selector("main h1")
+    channel = tab.servers.enter_context(closing(LiveChannel(LiveTarget(url=url))))
+    proxy = tab.servers.enter_context(PageProxy(0, channel.ask, channel.ask))
+    threading.Thread(target=proxy.serve_forever, daemon=True).start()
+    tab.servers.callback(proxy.shutdown)
+    for view in VIEWS:
+        tab.open(f"{proxy.url}#{view}")
+        tab.page.wait_for_selector("main h1")
 
-        assert "node_resources_fit" in tab.page.inner_text("main")
-        proxy.shutdown()
-    channel.close()
+    assert "node_resources_fit" in tab.page.inner_text("main")
 
 
 def test_every_view_is_reached_by_its_key_and_has_a_heading(tab: Tab, url: str) -> None:
@@ -135,12 +135,12 @@ def test_the_longest_text_of_a_team_is_shown_in_a_moment(tab: Tab, more: str) ->
             page["policies"][0]["text"] = FIT + more
         return page
 
-    with serving_documents(long, PATHS) as url:
-        tab.open(f"{url}/#policy")
+    url = tab.servers.enter_context(serving_documents(long, PATHS))
+    tab.open(f"{url}/#policy")
 
-        assert tab.page.locator(".code").locator("*").count() < 60_000
-        assert "policy test" in tab.page.inner_text(".code .row >> nth=0")
-        assert ("more lines" in tab.page.locator(".code").inner_text()) == ("\n" in more)
+    assert tab.page.locator(".code").locator("*").count() < 60_000
+    assert "policy test" in tab.page.inner_text(".code .row >> nth=0")
+    assert ("more lines" in tab.page.locator(".code").inner_text()) == ("\n" in more)
 
 
 EDITOR_TEXT = "document.querySelector('.editor')?.shadowRoot.querySelector('.cm-content').innerText ?? ''"
@@ -159,34 +159,33 @@ CLOSED = 'filter none reject node.name != "c" says "closed"'
 
 def test_a_changed_policy_is_checked_as_one_types_and_simulated(tab: Tab) -> None:
     """Also when each text of the comparison is an attack."""
-    with serving_documents(of_rig, PATHS, policy_tries=Tries(ATTACK)) as url:
-        tab.open(f"{url}/#try")
-        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
-        assert tab.page.locator(".cm-line", has_text="policy test").locator("span").count() > 0, "no colours"
-        tab.page.click(".cm-content")
-        tab.page.keyboard.press("Control+End")
-        tab.page.keyboard.type(f"# \N{GRINNING FACE}\n{CLOSED.replace('node.name', 'node.nam')} # 1/2")
-        tab.page.wait_for_selector(".diagnostic.error")
-        tab.page.click(".diagnostic.error")
+    url = tab.servers.enter_context(serving_documents(of_rig, PATHS, policy_tries=Tries(ATTACK)))
+    tab.open(f"{url}/#try")
+    tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+    assert tab.page.locator(".cm-line", has_text="policy test").locator("span").count() > 0, "no colours"
+    tab.page.click(".cm-content")
+    tab.page.keyboard.press("Control+End")
+    tab.page.keyboard.type(f"# \N{GRINNING FACE}\n{CLOSED.replace('node.name', 'node.nam')} # 1/2")
+    tab.page.wait_for_selector(".diagnostic.error")
+    tab.page.click(".diagnostic.error")
 
-        assert (
-            tab.page.evaluate("document.querySelector('.editor').shadowRoot.getSelection().toString()")
-            == "nam"
-        )
-        assert tab.page.locator(".cm-lintRange-error").inner_text() == "nam"
-        tab.page.hover(".cm-lint-marker-error")
-        assert "nam" in tab.page.locator(".cm-tooltip .cm-diagnostic-error").inner_text()
+    assert (
+        tab.page.evaluate("document.querySelector('.editor').shadowRoot.getSelection().toString()") == "nam"
+    )
+    assert tab.page.locator(".cm-lintRange-error").inner_text() == "nam"
+    tab.page.hover(".cm-lint-marker-error")
+    assert "nam" in tab.page.locator(".cm-tooltip .cm-diagnostic-error").inner_text()
 
-        type_policy(tab, FIT + CLOSED + "\n")
-        tab.page.check("#placed-again")
-        tab.page.focus(".cm-content")
-        tab.page.keyboard.press("Control+Enter")
-        tab.page.wait_for_selector("section table:not([hidden]) tbody tr")
+    type_policy(tab, FIT + CLOSED + "\n")
+    tab.page.check("#placed-again")
+    tab.page.focus(".cm-content")
+    tab.page.keyboard.press("Control+Enter")
+    tab.page.wait_for_selector("section table:not([hidden]) tbody tr")
 
-        row = tab.page.locator("section table tbody tr").inner_text()
-        assert "default/fine" in row and "become pending" in row and "filter none (line 4)" in row
-        assert tab.page.evaluate("window.attacked") is None
-        assert tab.page.locator("main img, main script").count() == 0
+    row = tab.page.locator("section table tbody tr").inner_text()
+    assert "default/fine" in row and "become pending" in row and "filter none (line 4)" in row
+    assert tab.page.evaluate("window.attacked") is None
+    assert tab.page.locator("main img, main script").count() == 0
 
 
 class RepeatedTries(Tries):
@@ -204,31 +203,31 @@ String.prototype[Symbol.iterator] = function () { reads += this.length > 1000; r
 
 def test_the_text_is_read_once_for_all_diagnostics(tab: Tab) -> None:
     """500 warnings about 128 KiB stopped the tab for seconds."""
-    with serving_documents(of_rig, PATHS, policy_tries=RepeatedTries()) as url:
-        tab.open(f"{url}/#try")
-        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
-        tab.page.evaluate(COUNT_READS)
-        comment = "# \N{GRINNING FACE}" + "x" * 2000 + "\n"
-        type_policy(tab, FIT + comment + CLOSED.replace("node.name", "node.nam") + "\n")
-        tab.until("document.querySelectorAll('.diagnostic.error').length >= 100")
+    url = tab.servers.enter_context(serving_documents(of_rig, PATHS, policy_tries=RepeatedTries()))
+    tab.open(f"{url}/#try")
+    tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+    tab.page.evaluate(COUNT_READS)
+    comment = "# \N{GRINNING FACE}" + "x" * 2000 + "\n"
+    type_policy(tab, FIT + comment + CLOSED.replace("node.name", "node.nam") + "\n")
+    tab.until("document.querySelectorAll('.diagnostic.error').length >= 100")
 
-        assert tab.page.locator(".cm-lintRange-error").first.inner_text() == "nam"
-        assert 1 <= tab.page.evaluate("reads") <= 5
+    assert tab.page.locator(".cm-lintRange-error").first.inner_text() == "nam"
+    assert 1 <= tab.page.evaluate("reads") <= 5
 
 
 def test_an_edit_survives_a_look_at_another_view(tab: Tab) -> None:
-    with serving_documents(of_rig, PATHS, policy_tries=Tries()) as url:
-        tab.open(f"{url}/#try")
-        tab.until(f"({EDITOR_TEXT}).includes('policy test')")
-        type_policy(tab, FIT + "# mine\n")
-        tab.page.evaluate("location.hash = 'health'")
-        tab.until("document.title.startsWith('Health')")
-        tab.page.evaluate("location.hash = 'try'")
-        tab.until(f"({EDITOR_TEXT}).includes('# mine')")
+    url = tab.servers.enter_context(serving_documents(of_rig, PATHS, policy_tries=Tries()))
+    tab.open(f"{url}/#try")
+    tab.until(f"({EDITOR_TEXT}).includes('policy test')")
+    type_policy(tab, FIT + "# mine\n")
+    tab.page.evaluate("location.hash = 'health'")
+    tab.until("document.title.startsWith('Health')")
+    tab.page.evaluate("location.hash = 'try'")
+    tab.until(f"({EDITOR_TEXT}).includes('# mine')")
 
-        tab.page.click("text=Back to the running text")
+    tab.page.click("text=Back to the running text")
 
-        assert "# mine" not in tab.page.evaluate(EDITOR_TEXT)
+    assert "# mine" not in tab.page.evaluate(EDITOR_TEXT)
 
 
 def hostile(value: Any) -> Any:
@@ -247,14 +246,14 @@ def test_text_of_a_tenant_is_never_markup(tab: Tab) -> None:
         return hostile(page) | kept
 
     schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")  # a change draws the charts again
-    with serving_documents(attacked, PATHS) as attacked_url:
-        for view in VIEWS:
-            tab.open(f"{attacked_url}/#{view}")
-            for scheme in schemes:
-                tab.page.emulate_media(color_scheme=scheme)
-                tab.until("document.querySelector('main').innerText.includes('onerror')")
-                assert tab.page.evaluate("window.attacked") is None
-                assert tab.page.locator("main img, main script, main b:has-text('bold')").count() == 0
+    attacked_url = tab.servers.enter_context(serving_documents(attacked, PATHS))
+    for view in VIEWS:
+        tab.open(f"{attacked_url}/#{view}")
+        for scheme in schemes:
+            tab.page.emulate_media(color_scheme=scheme)
+            tab.until("document.querySelector('main').innerText.includes('onerror')")
+            assert tab.page.evaluate("window.attacked") is None
+            assert tab.page.locator("main img, main script, main b:has-text('bold')").count() == 0
 
 
 def test_the_browser_also_refuses_markup(tab: Tab, url: str) -> None:
@@ -289,9 +288,9 @@ def test_5000_nodes_are_drawn_within_the_budget_of_an_update(tab: Tab) -> None:
             }
         return page
 
-    with serving_documents(large, PATHS) as large_url:
-        tab.open(f"{large_url}/#nodes")
-        tab.until("globalThis.policyschedUpdates.length >= 5")
+    large_url = tab.servers.enter_context(serving_documents(large, PATHS))
+    tab.open(f"{large_url}/#nodes")
+    tab.until("globalThis.policyschedUpdates.length >= 5")
 
     worked_ms = sorted(tab.page.evaluate("globalThis.policyschedUpdates"))
     assert turn[0] >= 3
