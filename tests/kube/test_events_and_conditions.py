@@ -439,6 +439,30 @@ def test_few_reports_are_sent_while_many_binds_are_queued_and_conditions_before_
     on_virtual_time(scenario)
 
 
+@pytest.mark.parametrize(
+    ("message", "lines"),
+    [
+        ('admission webhook "x" denied the request: no', 0),
+        ('pods "p" is forbidden: User "policysched" cannot patch resource "pods/status"', 1),
+    ],
+)
+def test_a_condition_that_a_webhook_denies_is_no_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, message: str, lines: int
+) -> None:
+    """A thousand pods wrote a hundred lines a second, of up to 4 KiB each."""
+
+    async def scenario() -> None:
+        reporting = Reporting(Script([(403, {"kind": "Status", "reason": "Forbidden", "message": message})]))
+        async with running(reporting.reporter.run()):
+            reporting.reporter.set_condition(PodScheduledCondition("a", "p", "u", "Unschedulable", "no"))
+            await reporting.wait_until_drained()
+        assert reporting.reporter.counts.failed == 1
+
+    with caplog.at_level(logging.WARNING):
+        on_virtual_time(scenario)
+    assert len(caplog.records) == lines
+
+
 def test_the_backlog_is_bounded_and_dropped_reports_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         reporting = Reporting(

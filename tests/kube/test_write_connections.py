@@ -261,6 +261,53 @@ def test_the_message_of_a_status_without_its_end(body: bytes, message: str | Non
     assert message_of_cut_status(body) == message
 
 
+LONG = b"x" * ERROR_BODY_BYTES_MAX
+DENIAL = b'"message":"admission webhook \\"x\\" denied the request: no","code":%d}'
+
+
+@pytest.mark.parametrize("code", [401, 404, 409, 410])
+@pytest.mark.parametrize(
+    "before",
+    [
+        b'"metadata":{},"status":"%b",' % LONG,
+        b'"metadata":{"continue":"\\"message\\":\\"no\\" %b"},"status":"Failure",' % LONG[:-1000],
+        b'"metadata":{"continue":"metadata.uid %b"},"status":"Failure",' % LONG,
+    ],
+)
+def test_a_denial_is_one_however_much_a_webhook_writes_before_its_message(before: bytes, code: int) -> None:
+    """A claim whose deletion was denied with 404 was taken for gone, and a 401 had the credentials reloaded."""
+    whole = b'{"kind":"Status","apiVersion":"v1",' + before + DENIAL % code
+    body = whole[:ERROR_BODY_BYTES_MAX]
+
+    error = status_error_from_response(ApiResponse(code, body))
+
+    assert isinstance(error, AdmissionDenied)
+    assert error.message.startswith('admission webhook "')
+    assert "metadata.uid" not in error.message
+    assert is_denial_by_admission(body)
+
+
+@pytest.mark.parametrize("warnings", [["a"] * 4096, ["\U0001f512" * 4096]])
+@pytest.mark.parametrize("code", [201, 403])
+def test_a_response_may_have_every_warning_that_the_server_sends(code: int, warnings: list[str]) -> None:
+    """It was no HTTP: what was answered was sent again, and the server was unreachable in the log and at `/readyz`."""
+
+    async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
+        lines = [f'Warning: 299 - "{warning}"\r\n'.encode() for warning in warnings]
+        writer.write(b"HTTP/1.1 %d X\r\n%bContent-Length: 2\r\n" % (code, b"".join(lines)))
+        await writer.drain()
+        await asyncio.sleep(0.01)
+        writer.write(b"\r\n{}")
+
+    async def scenario(send: Send, _: WriteConnections, server: Server) -> None:
+        for _number in range(2):
+            answered = await send(b"bind")
+            assert (answered.status, answered.body) == (code, b"{}")
+        assert server.opened == 1
+
+    run(answer, scenario)
+
+
 def test_a_long_response_is_read_whole() -> None:
     async def answer(body: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(response(b"x" * 5_000_000))

@@ -8,8 +8,15 @@ import re
 
 import orjson
 
+from policysched.kube.client.transport import ERROR_BODY_BYTES_MAX
+
 _DENIAL = re.compile(r'admission webhook "|[^:]{1,600} is forbidden: (?:Validating|Mutating)AdmissionPolicy ')
 """How the API server begins the message, whatever they say."""
+_CUT_STATUS = re.compile(rb'\s*\{\s*"kind":\s*"Status"')
+_CUT_MESSAGE = re.compile(rb'"message":\s*(?=")')
+_MESSAGE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*')
+_MESSAGE_BYTES_MAX = 32 * 1024
+_UNREAD_MESSAGE = 'admission webhook "" denied the request: too much precedes its message'
 
 
 def is_denied_by_admission(message: str) -> bool:
@@ -26,18 +33,16 @@ def is_denial_by_admission(body: bytes) -> bool:
     return isinstance(message, str) and is_denied_by_admission(message)
 
 
-_CUT_STATUS = re.compile(rb'\s*\{\s*"kind":\s*"Status"')
-_CUT_MESSAGE = re.compile(rb'"message":\s*("(?:[^"\\]|\\.)*)')
-_CUT_BYTES_MAX = 32 * 1024
-
-
 def message_of_cut_status(body: bytes) -> str | None:
-    """The beginning of the message of a Status whose end was not read. None: it is no Status."""
-    begin = body[:_CUT_BYTES_MAX]
-    found = _CUT_MESSAGE.search(begin) if _CUT_STATUS.match(begin) else None
-    if found is None:
+    """The beginning of the message of a Status whose end was not read. None: it is no Status. A webhook also writes the `metadata`
+    and the `status` before the message. If these fill what was read, it is a denial: no error of the API server itself is that long."""
+    if not _CUT_STATUS.match(body):
         return None
-    text = found[1].decode(errors="ignore")
+    found = _CUT_MESSAGE.search(body)  # within a text there is a backslash before each quote
+    if found is None:
+        return _UNREAD_MESSAGE if len(body) >= ERROR_BODY_BYTES_MAX else None
+    begin = _MESSAGE_TEXT.match(body, found.end(), found.end() + _MESSAGE_BYTES_MAX)
+    text = begin[0].decode(errors="ignore") if begin else '"'
     try:
         return str(orjson.loads(f'{text}"'))
     except orjson.JSONDecodeError:  # cut within an escape

@@ -32,6 +32,8 @@ from policysched.kube.client.service_account import ServiceAccount, in_cluster
 from policysched.kube.client.transport import (
     CONNECTIONS_MAX_DEFAULT,
     ERROR_BODY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -161,6 +163,8 @@ class HttpTransport:
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=READ_BUFFER_BYTES,
             headers=self._every_header,
+            max_headers=HEADERS_MAX,
+            max_field_size=HEADER_BYTES_MAX,
         )
         self._writes = self._write_connections()
         return self

@@ -43,6 +43,9 @@ class ApiResponse:
 
 ERROR_BODY_BYTES_MAX = 256 * 1024
 """Of a response with another status than 2xx: it has the message of a webhook, which can have any length. The rest is not read."""
+HEADERS_MAX = 8192
+HEADER_BYTES_MAX = 32 * 1024
+"""Of a response: a webhook writes warnings, of which the API server sends 4,096 characters, each in a header of its own or all in one."""
 BODY_BYTES_MAX = 16 * 1024 * 1024
 """Of the response to a write. It has one object at most, of which etcd takes 1.5 MiB."""
 

@@ -25,7 +25,13 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpResponseParser, RawResponseMessage
 
 from policysched.http_errors import system_error_message
-from policysched.kube.client.transport import BODY_BYTES_MAX, ERROR_BODY_BYTES_MAX, ApiResponse
+from policysched.kube.client.transport import (
+    BODY_BYTES_MAX,
+    ERROR_BODY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    ApiResponse,
+)
 
 IDLE_MAX_S = 60.0
 """Less than the API server keeps an idle connection."""
@@ -174,7 +180,9 @@ class _Connection(BaseProtocol):
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
-        self._responses = self._parser = HttpResponseParser(self, loop, _READ_BUFFER_BYTES)
+        self._responses = self._parser = HttpResponseParser(
+            self, loop, _READ_BUFFER_BYTES, max_headers=HEADERS_MAX, max_field_size=HEADER_BYTES_MAX
+        )
         self._is_parsing = False  # the parser has a part of the response
         self._unfinished: tuple[RawResponseMessage, StreamReader] | None = None
         self._response: asyncio.Future[ApiResponse] | None = None

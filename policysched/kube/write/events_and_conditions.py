@@ -21,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from policysched.kube.client.admission import is_denied_by_admission
 from policysched.kube.client.api import (
     STRATEGIC_PATCH,
     ApiClient,
@@ -264,7 +265,8 @@ class Reporter:
             # The pod is gone or replaced, or RBAC denies the write: retrying does not help.
             self.counts.failed += 1
             self._finish_condition(condition)
-            level = logging.WARNING if isinstance(error, Forbidden) else logging.DEBUG
+            is_rbac = isinstance(error, Forbidden) and not is_denied_by_admission(error.message)
+            level = logging.WARNING if is_rbac else logging.DEBUG
             log.log(level, "cannot write a condition", extra={"error": error.message})
         finally:
             # During the backoff no newer condition of this pod is written, and `discard_condition` still works.
