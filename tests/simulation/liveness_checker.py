@@ -24,6 +24,7 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.workloads import SelectorOwnerKind
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.local_client import LocalClient
+from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.scheduler import Scheduler
 from tests.reference import GangTerms, evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
@@ -117,6 +118,9 @@ class LivenessChecker:
         ]
         problems += self._cache_problems()
         counts = self._scheduler.pending_counts()
+        counts["backoff"] -= sum(
+            entry.pod_count for entry in core.queue._backoff if self._may_back_off(entry)
+        )
         problems += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
         nodes = [core_objects.decode_node(obj) for obj in self._local.list("nodes")]
         problems += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
@@ -127,6 +131,12 @@ class LivenessChecker:
         if core.cache.namespaces != spaces:
             problems.append(f"namespaces are {core.cache.namespaces}, should be {spaces}")
         return problems
+
+    def _may_back_off(self, entry: QueueEntry) -> bool:
+        """Whether samples can wake it all the time, and nothing cuts its backoff short. The reference decides about it, too."""
+        is_overdrawn = self._core.queue.decision_time.is_overdrawn(entry.namespace)
+        program = self._programs.get(entry.policy)
+        return is_overdrawn and not entry.in_error_backoff and program is not None and bool(program.metrics)
 
     def _cache_problems(self) -> list[str]:
         known, fresh = self._core.cache, self._cache

@@ -1,6 +1,7 @@
 """Scenarios that seeds have found or cover too rarely: small worlds in which they happen every time."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -10,6 +11,7 @@ from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector
 from policysched.scheduler.kubelet_rejections import KubeletRejections
+from tests.simulation.policy_texts import ALPHA
 from tests.simulation.replica import Replica
 from tests.simulation.scenario import BETA, GAMMA, DelayedBindTransport, Scenario, play, play_unchanged
 from tests.simulation.scenarios_leaders import (
@@ -243,3 +245,31 @@ def test_a_leader_that_lost_its_lease_does_not_release_it_with_binds_in_flight()
 
     assert outcomes == [ExitReason.LOST_LEASE]
     assert leadership.released_with_nothing_in_flight is False
+
+
+# ── rest while samples keep arriving ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cluster_is_at_rest_although_samples_keep_waking_pods_of_an_overdrawn_namespace() -> None:
+    backing_off = set[int]()
+
+    async def script(world: Scenario) -> None:
+        world.profile = replace(world.profile, decisions_cost=True)
+        world.policies(alpha=ALPHA)
+        for name in ("a", "b", "c"):
+            world.node(name, cpu="1")
+        leader = world.start("leader")
+        for number in range(6):
+            world.pod(f"large-{number}", cpu=f"{2 + number}", scheduler="alpha")
+            await asyncio.sleep(1.7)
+        world.restore_metrics()
+        await asyncio.sleep(40.0)
+        for _ in range(10):
+            await world.check_at_rest(3.0)
+            assert leader.app is not None
+            backing_off.add(leader.app.scheduler.pending_counts()["backoff"])
+
+    world = play(script)
+
+    assert world.problems == []
+    assert max(backing_off) > 0
