@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis.internal.conjecture import providers
 
 from policysched.gc_tuning import raise_gc_thresholds
 from tests.order import in_order_for_workers, is_waiting
@@ -77,6 +78,9 @@ SEARCHES = {
 HERE = Path(__file__).parent
 
 raise_gc_thresholds()  # as a command does; with Python's thresholds a test run takes more CPU time
+# Hypothesis also draws the constants of all loaded modules of the product. Which are loaded depends on the tests that the
+# worker has run, so without this a derandomized search has other examples in each run and misses a planted bug in some.
+providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
