@@ -304,7 +304,7 @@ def test_a_bind_is_executed_and_its_resources_are_reserved_at_once() -> None:
 @pytest.mark.parametrize("carried", [True, False])
 def test_a_bind_without_a_response_keeps_its_resources_until_its_outcome_is_known(*, carried: bool) -> None:
     async def scenario() -> None:
-        async with extender(response_timeout_s=0.3) as running:
+        async with extender(response_timeout_s=PATIENCE_S) as running:
             running.world.add_pod("web", cpu="3")
             await until(lambda: len(running.app.extender_server._core.cache.pods) == 1, "the pod")
             running.transport.broken, running.transport.carried = True, carried

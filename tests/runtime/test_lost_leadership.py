@@ -16,6 +16,8 @@ PROCESS = """
 
         async def run(self):
             if {loses}:
+                while not started.is_set():
+                    await asyncio.sleep(0.01)
                 return
             await asyncio.sleep(3600)
 
@@ -26,10 +28,13 @@ PROCESS = """
     async def make():
         yield Elector()
 
+    started = threading.Event()
+
     async def main():
         election = ThreadedLeaderElection(make, lambda: exit_within(0.2, 7))
         await election.start(lambda status: None)
         print("started", flush=True)
+        started.set()
         {then}
 
     {around}

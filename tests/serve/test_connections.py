@@ -41,12 +41,22 @@ def trickle(client: socket.socket) -> None:
         raise AssertionError("the connection stays open")
 
 
+def answered(port: int) -> socket.socket:
+    """A connection with a request that was answered. On a busy machine another one may be closed before it is sent."""
+    while True:
+        client = connected(port)
+        with contextlib.suppress(ConnectionError):
+            client.sendall(REQUEST)
+            if client.recv(12) == b"HTTP/1.1 200":
+                client.recv(4096)
+                return client
+        client.close()
+
+
 def test_connections_that_send_no_complete_header_are_closed() -> None:
     async def scenario(port: int) -> None:
-        silent, slow, idle = connected(port), connected(port), connected(port)
-        idle.sendall(REQUEST)
-        assert (await asyncio.to_thread(idle.recv, 12)) == b"HTTP/1.1 200"
-        await asyncio.to_thread(idle.recv, 4096)
+        silent, slow = connected(port), connected(port)
+        idle = await asyncio.to_thread(answered, port)
 
         await asyncio.to_thread(trickle, slow)
         assert await asyncio.to_thread(is_closed, silent)
@@ -63,7 +73,7 @@ def test_a_client_that_does_not_read_its_response_is_disconnected() -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.sendall(REQUEST.replace(b"livez", b"metrics"))
         gives_up_s = time.monotonic() + PATIENCE_S
-        while not counters.closed["timeout"] and time.monotonic() < gives_up_s:
+        while (not counters.closed["timeout"] or counters.connections) and time.monotonic() < gives_up_s:
             await asyncio.sleep(0.05)
         assert (counters.closed["timeout"], counters.connections) == (1, 0)
 
@@ -177,16 +187,19 @@ def test_an_address_opens_no_more_connections_a_second_than_its_rate() -> None:
         for client in clients:
             client.close()
 
-    served(scenario, HttpServerOptions(connections=ConnectionLimits(per_address_per_s=2), counters=counters))
+    limits = ConnectionLimits(per_address_per_s=0.1)  # so low that it allows a slow machine no more
+    served(scenario, HttpServerOptions(connections=limits, counters=counters))
 
 
 def test_many_addresses_below_their_rates_open_no_more_connections_a_second_than_all_together_may() -> None:
     counters = HttpCounters()
 
     async def scenario(port: int) -> None:
+        began_s = time.monotonic()
         clients = [connected(port, f"127.0.1.{number % 10 + 1}") for number in range(200)]
         assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
-        assert counters.closed["rate"] >= 100, "24 at once, and 12 a second on a slow machine"
+        allowed = 24 + 12 * (time.monotonic() - began_s)
+        assert counters.closed["rate"] >= 200 - allowed, "24 at once, and 12 a second"
         assert await asyncio.to_thread(get, port, "/livez") == (200, "ok")
         for client in clients:
             client.close()
@@ -222,7 +235,7 @@ def test_a_header_beyond_its_limits_is_rejected_and_not_logged(
         assert await asyncio.to_thread(client.recv, 12) == b"HTTP/1.0 400"
         assert caplog.records == []
 
-    served(scenario, HttpServerOptions(connections=SHORT))
+    served(scenario, HttpServerOptions(connections=ConnectionLimits(header_bytes_max=4096)))
 
 
 def test_a_compressed_body_is_not_expanded() -> None:
@@ -272,11 +285,14 @@ def test_targets_that_are_no_path_of_ours_are_refused_and_not_logged(
 
 WITHOUT_DESCRIPTORS = """
 import asyncio, logging, os, resource, socket, sys, time
+from policysched.serve.http_counters import HttpCounters
+from policysched.serve.server import HttpServerOptions
 from tests.serve.served import serving
 
 async def main():
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    async with serving() as port:
+    counters = HttpCounters()
+    async with serving(HttpServerOptions(counters=counters)) as port:
         idle = socket.create_connection(("127.0.0.1", port))
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         clients = [socket.socket() for _ in range(4)]
@@ -288,7 +304,8 @@ async def main():
             pass
         for client in clients:
             client.connect(("127.0.0.1", port))
-        await asyncio.sleep(2.5)
+        while counters.accept_failures < 3:
+            await asyncio.sleep(0.05)
         for number in held:
             os.close(number)
         client.sendall(b"GET /livez HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n")
@@ -358,11 +375,11 @@ def test_refused_connections_leave_nothing_for_the_garbage_collector(what: str) 
 @pytest.mark.parametrize("what", list(REFUSED))
 def test_planted_traceback_that_is_kept_is_detected(what: str) -> None:
     with patch.object(connections, "_forget_traceback", lambda _: None):
-        assert connections_left(what) > 5
+        assert connections_left(what, patience_s=2.0) > 5
 
 
-def connections_left(what: str) -> int:
-    """How many of ten connections are still in memory, each with what it has read."""
+def connections_left(what: str, patience_s: float = PATIENCE_S) -> int:
+    """How many of ten connections are still in memory, each with what it has read, after at most so long."""
     left: list[int] = []
     tls = ServerTls(ServerTlsFiles())
 
@@ -376,10 +393,12 @@ def connections_left(what: str) -> int:
 
     async def scenario(port: int) -> None:
         await asyncio.to_thread(refused, port)
-        gc.collect()
+        while count():  # the first one leaves garbage of the modules that it loads
+            gc.collect()
+            await asyncio.sleep(0.02)
         for _ in range(10):
             await asyncio.to_thread(refused, port)
-        gives_up_s = time.monotonic() + 2
+        gives_up_s = time.monotonic() + patience_s
         while count() and time.monotonic() < gives_up_s:
             await asyncio.sleep(0.02)
         left.append(count())

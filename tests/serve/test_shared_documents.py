@@ -225,8 +225,7 @@ def test_a_document_that_waits_for_a_process_leaves_its_turn_to_others(path: str
         slow = [asked("gang")]
         await asyncio.to_thread(began.wait, 60)
         slow.append(asked("gang"))
-        async with asyncio.timeout(5):
-            assert (await asked("single"))[1].strip() == '{"of":"single"}'
+        assert (await asked("single"))[1].strip() == '{"of":"single"}'
         may_end.set()
         assert {body.strip() for _, body in await asyncio.gather(*slow)} == {'{"of":"gang"}'}
         assert made == ["single", "gang"]  # the second reader of the gang shares the first one's
@@ -252,7 +251,7 @@ def test_a_reader_who_leaves_while_he_waits_outside_takes_no_turn_with_him() -> 
         await asyncio.sleep(0)
         left.cancel()
         other = documents.current(CLIENT, (("pod", "gang"),), makes)
-        assert len({id(each) for each in await asyncio.wait_for(asyncio.gather(one, other), 5)}) == 2
+        assert len({id(each) for each in await asyncio.wait_for(asyncio.gather(one, other), 60)}) == 2
         assert not documents._lock.locked()
 
     asyncio.run(scenario())
