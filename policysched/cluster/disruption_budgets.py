@@ -5,60 +5,39 @@ Preemption prefers victims whose eviction violates no budget. Source of the coun
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
-from policysched.cluster.change_log import ChangeLog
+from policysched.cluster.selector_index import SelectorIndex
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
-from policysched.model.selectors import SelectorByKey
 from policysched.model.workloads import DisruptionBudget
 
-_MATCHES_MAX, _CHARACTERS_PER_MATCH = 1_000_000, 64
-_CHARACTERS_PER_LABEL = 128
-"""Of what is remembered; labels count by their length, and short ones take more than their characters."""
-_Labels = tuple[tuple[str, str], ...]
+_BUDGETS_MAX, _KEYS_MAX = 16, 64
+"""Of a pod: the budgets that select it, and its labels that budgets require something of. An eviction of one that has more
+violates a budget, so that whoever preempts does not count in thousands. Its owner gains nothing: a budget that allows no disruption
+does the same, and the eviction API refuses pods of two budgets."""
 
+_MATCHES_MAX = 64
+"""Of classes of pods of a gang and their budgets: with more of them each node would ask about hundreds of members."""
 
-@dataclass(slots=True)
-class _Remembered:
-    """The names of the budgets that select pods with certain labels, as of a version of the namespace's changes.
-    `matches`: its size."""
-
-    version: int
-    selecting: dict[str, None]
-    matches: int
+_TOO_MANY = DisruptionBudget("", "", None, -(2**31), frozenset())
 
 
 @dataclass(slots=True)
 class _NamespaceBudgets:
-    """The budgets of a namespace by name. `selectors` lacks those that select nothing; `changes` are of selectors alone."""
+    """The budgets of a namespace by name. `selectors` lacks those that select nothing."""
 
     budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
-    selectors: dict[str, SelectorByKey] = field(default_factory=dict)
-    changes: ChangeLog[str] = field(default_factory=ChangeLog)
-    remembered: dict[_Labels, _Remembered] = field(default_factory=dict)
-    matches: int = 0
+    selectors: SelectorIndex = field(default_factory=SelectorIndex)
 
 
 class DisruptionBudgets(Collection[DisruptionBudget]):
-    """All budgets, and which of them select pods with certain labels.
-
-    The second is remembered: a tenant with thousands of budgets would otherwise make each preemption compare each of its
-    pods with each of them. What is remembered catches up with changed budgets where it is read, as most of it can be of
-    pods that are gone. How long a comparison takes does not depend on the number of requirements.
-    """
+    """All budgets, and which of them select a pod. That takes as long for thousands of budgets as for a few: a tenant would
+    otherwise make each preemption compare each of its pods with each of them."""
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _NamespaceBudgets] = {}
-        self._matches = 0
-        self._last: tuple[_NamespaceBudgets, Mapping[str, str], _Remembered] = (
-            _NamespaceBudgets(),
-            {},
-            _Remembered(0, {}, 0),
-        )
-        """Of the pod that was asked about before: members of a gang follow each other, and mostly have the same labels."""
 
     def __iter__(self) -> Iterator[DisruptionBudget]:
         return (budget for of in self._namespaces.values() for budget in of.budgets.values())
@@ -75,60 +54,30 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
         before, of.budgets[budget.name] = of.budgets.get(budget.name), budget
         if before is not None and before.selector == budget.selector:
             return
-        of.selectors.pop(budget.name, None)
         if budget.selector is not None and budget.selector.requirements:
-            of.selectors[budget.name] = SelectorByKey(budget.selector)
-        of.changes.record(budget.name)
+            of.selectors.put(budget.name, budget.selector)
+        else:
+            of.selectors.remove(budget.name)
 
     def remove(self, namespace: str, name: str) -> None:
         """A budget that does not exist is ignored."""
         of = self._namespaces.get(namespace)
         if of is None or of.budgets.pop(name, None) is None:
             return
-        of.selectors.pop(name, None)
-        of.changes.record(name)
+        of.selectors.remove(name)
         if not of.budgets:
             del self._namespaces[namespace]
-            self._matches -= of.matches
 
     def selecting(self, pod: Pod) -> list[DisruptionBudget]:
         """The budgets that an eviction of the pod uses."""
         of = self._namespaces.get(pod.namespace)
         if of is None or not pod.labels:
             return []
-        last_of, last_labels, remembered = self._last
-        if last_of is not of or last_labels != pod.labels or remembered.version != of.changes.version:
-            labels = tuple(sorted(pod.labels.items()))
-            before = of.remembered.get(labels)
-            if before is None or before.version != of.changes.version:
-                before = self._remember(of, labels, pod, before)
-            remembered = before
-            self._last = of, pod.labels, remembered
-        budgets = (of.budgets[name] for name in remembered.selecting)
+        names = of.selectors.selecting(pod.labels, _BUDGETS_MAX, _KEYS_MAX)
+        if names is None:
+            return [_TOO_MANY]
+        budgets = [of.budgets[name] for name in names]
         return [budget for budget in budgets if pod.name not in budget.disrupted_pods]
-
-    def _remember(
-        self, of: _NamespaceBudgets, labels: _Labels, pod: Pod, before: _Remembered | None
-    ) -> _Remembered:
-        """What is remembered, after the changes since it was."""
-        changed = None if before is None else of.changes.since(before.version)
-        selecting = {} if before is None or changed is None else before.selecting
-        for name in of.selectors if changed is None else changed:
-            if (selector := of.selectors.get(name)) is not None and selector.selects(pod.labels):
-                selecting[name] = None
-            else:
-                selecting.pop(name, None)
-        characters = sum(map(len, chain(*labels))) + _CHARACTERS_PER_LABEL * len(labels)
-        matches = 1 + len(selecting) + characters // _CHARACTERS_PER_MATCH
-        more = matches - (0 if before is None else before.matches)
-        if self._matches + more > _MATCHES_MAX:
-            for other in self._namespaces.values():
-                other.remembered.clear()
-                other.matches = 0
-            self._matches, more = 0, matches
-        self._matches, of.matches = self._matches + more, of.matches + more
-        remembered = of.remembered[labels] = _Remembered(of.changes.version, selecting, matches)
-        return remembered
 
 
 class BudgetsAfterEvictions(Collection[DisruptionBudget]):
@@ -173,13 +122,18 @@ def split_by_budget(
     violating: list[Pod] = []
     others: list[Pod] = []
     for pod in pods:
-        violates = False
-        for budget in selecting(pod):
-            remaining = left.get(id(budget), budget.disruptions_allowed) - 1
-            left[id(budget)] = remaining
-            violates |= remaining < 0
-        (violating if violates else others).append(pod)
+        (violating if _use(selecting(pod), left) else others).append(pod)
     return violating, others
+
+
+def _use(budgets: Iterable[DisruptionBudget], left: dict[int, int]) -> bool:
+    """Evict a pod of these budgets. Whether it violates one."""
+    violates = False
+    for budget in budgets:
+        remaining = left.get(id(budget), budget.disruptions_allowed) - 1
+        left[id(budget)] = remaining
+        violates |= remaining < 0
+    return violates
 
 
 class LeastViolations:
@@ -204,7 +158,7 @@ class LeastViolations:
 class ViolationCounter:
     """How many of the same pods violate a budget, after evictions of others and without some of them: as
     `split_by_budget`, which would visit them for each question. Pods of the same budgets are a class, and of each budget
-    the pods that come late violate it."""
+    the pods that come late violate it. With many classes it is the number of all pods, as if they were evicted first."""
 
     def __init__(self, pods: Iterable[Pod], budgets: Collection[DisruptionBudget]) -> None:
         self._selecting = _selecting(budgets)
@@ -213,6 +167,9 @@ class ViolationCounter:
         self._positions: dict[int, list[int]] = {}  # by budget
         self._class_positions: dict[tuple[int, ...], list[int]] = {}
         self._place: dict[PodUid, tuple[int, tuple[int, ...]]] = {}
+        self._matches = 0
+        self._left: dict[int, int] = {}
+        self._violating = 0  # of all pods, without other evictions
         self.add(pods)
 
     def add(self, pods: Iterable[Pod]) -> None:
@@ -222,9 +179,11 @@ class ViolationCounter:
             budgets = list(self._selecting(pod))
             if not budgets:
                 continue
+            self._violating += _use(budgets, self._left)
             of = tuple(map(id, budgets))
             self._place[pod.uid] = position, of
             if of not in self._class_positions:
+                self._matches += len(of)
                 self._class_positions[of] = []
                 self._budgets |= zip(of, budgets, strict=True)
             self._class_positions[of].append(position)
@@ -233,6 +192,8 @@ class ViolationCounter:
 
     def evict(self, without: Collection[PodUid], left: dict[int, int]) -> int:
         """The number for all pods but these; `left`, by budget, is reduced by what they use."""
+        if self._matches > _MATCHES_MAX:
+            return self._violating
         absent = sorted(self._place[uid] for uid in without if uid in self._place) if self._place else []
         late_from: dict[int, int] = {}
         for key, positions in self._positions.items():

@@ -72,32 +72,36 @@ class SelectorByKey:
     values."""
 
     def __init__(self, selector: LabelSelector) -> None:
-        self._present: set[str] = set()
-        self._absent: set[str] = set()
-        self._allowed: dict[str, set[str]] = {}
-        self._forbidden: dict[str, set[str]] = {}
+        self.present: set[str] = set()
+        self.absent: set[str] = set()
+        self.allowed: dict[str, set[str]] = {}
+        self.forbidden: dict[str, set[str]] = {}
         for requirement in selector.requirements:
             key, values = requirement.key, requirement.values
             match requirement.operator:
                 case "In":
-                    self._present.add(key)
-                    self._allowed[key] = self._allowed.get(key, set(values)).intersection(values)
+                    self.present.add(key)
+                    self.allowed[key] = self.allowed.get(key, set(values)).intersection(values)
                 case "NotIn":
-                    self._forbidden.setdefault(key, set()).update(values)
+                    self.forbidden.setdefault(key, set()).update(values)
                 case "Exists":
-                    self._present.add(key)
+                    self.present.add(key)
                 case "DoesNotExist":
-                    self._absent.add(key)
+                    self.absent.add(key)
                 case "Gt" | "Lt":
                     raise AssertionError(f"a label selector has no operator {requirement.operator}")
 
+    def all_keys(self) -> set[str]:
+        """Those that it requires something of."""
+        return self.present.union(self.absent, self.forbidden)
+
     def selects(self, labels: Mapping[str, str]) -> bool:
-        if len(self._present) > len(labels) or not labels.keys() >= self._present:
+        if len(self.present) > len(labels) or not labels.keys() >= self.present:
             return False
         return (
-            labels.keys().isdisjoint(self._absent)
-            and all(labels[key] in self._allowed[key] for key in _common(self._allowed, labels))
-            and all(labels[key] not in self._forbidden[key] for key in _common(self._forbidden, labels))
+            labels.keys().isdisjoint(self.absent)
+            and all(labels[key] in self.allowed[key] for key in _common(self.allowed, labels))
+            and all(labels[key] not in self.forbidden[key] for key in _common(self.forbidden, labels))
         )
 
 

@@ -1,13 +1,15 @@
 """Which evictions violate a disruption budget."""
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
-from unittest.mock import patch
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster import disruption_budgets as budgets_module
 from policysched.cluster.disruption_budgets import (
     BudgetsAfterEvictions,
     DisruptionBudgets,
@@ -17,7 +19,7 @@ from policysched.cluster.disruption_budgets import (
 from policysched.kube.decode import core_objects as wire
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.pods import Pod
-from policysched.model.selectors import SelectorByKey
+from policysched.model.selectors import LabelSelector, SelectorOperator, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
 
@@ -82,104 +84,154 @@ LABELS = st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["x", "y"]
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_remembered_matches_agree_with_a_comparison_of_all(data: st.DataObject) -> None:
+def test_the_index_agrees_with_a_comparison_of_all(data: st.DataObject) -> None:
     index, plain = DisruptionBudgets(), dict[tuple[str, str], DisruptionBudget]()
-    matches_max = data.draw(st.sampled_from([3, 1_000_000]))
-    with patch.object(budgets_module, "_MATCHES_MAX", matches_max):
-        for _ in range(data.draw(st.integers(1, 12))):
-            namespace = data.draw(st.sampled_from(["default", "other"]))
-            name = data.draw(st.sampled_from(["one", "two", "three"]))
-            if data.draw(st.booleans()):
-                changed = replace(
-                    budget(data.draw(st.integers(-1, 2)), labels=data.draw(LABELS), disrupted=("p0",)),
-                    namespace=namespace,
-                    name=name,
-                )
-                index.put(changed)
-                plain[namespace, name] = changed
-            else:
-                index.remove(namespace, name)
-                plain.pop((namespace, name), None)
-            pods = [
-                pod(
-                    f"p{number}",
-                    namespace=data.draw(st.sampled_from(["default", "other"])),
-                    labels=data.draw(LABELS),
-                )
-                for number in range(3)
-            ]
-            assert split_by_budget(pods, index) == split_by_budget(pods, list(plain.values()))
-            assert len(index) == len(plain) and all(budget in index for budget in plain.values())
+    for _ in range(data.draw(st.integers(1, 12))):
+        namespace = data.draw(st.sampled_from(["default", "other"]))
+        name = data.draw(st.sampled_from(["one", "two", "three"]))
+        if data.draw(st.booleans()):
+            changed = replace(
+                budget(data.draw(st.integers(-1, 2)), labels=data.draw(LABELS), disrupted=("p0",)),
+                namespace=namespace,
+                name=name,
+            )
+            index.put(changed)
+            plain[namespace, name] = changed
+        else:
+            index.remove(namespace, name)
+            plain.pop((namespace, name), None)
+        pods = [
+            pod(
+                f"p{number}",
+                namespace=data.draw(st.sampled_from(["default", "other"])),
+                labels=data.draw(LABELS),
+            )
+            for number in range(3)
+        ]
+        assert split_by_budget(pods, index) == split_by_budget(pods, list(plain.values()))
+        assert len(index) == len(plain) and all(budget in index for budget in plain.values())
 
 
-def selector_calls(pods: list[Pod], index: DisruptionBudgets) -> int:
-    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
-        split_by_budget(pods, index)
-    return int(selects.call_count)
+def lines_run(call: Callable[[], object]) -> int:
+    """How many lines of the modules of budgets run in a call."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        if (
+            "disruption_budgets" not in frame.f_code.co_filename
+            and "selector" not in frame.f_code.co_filename
+        ):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
 
 
-def test_thousands_of_budgets_are_compared_with_equal_pods_once() -> None:
-    """Each candidate node of each preemption asks."""
-    index = DisruptionBudgets()
-    for number in range(2_000):
-        index.put(replace(budget(), name=f"db-{number}"))
+def numbered(operator: SelectorOperator, number: int) -> DisruptionBudget:
+    """A budget that requires something of the same two labels as its siblings, with another value."""
+    requirements = (
+        SelectorRequirement("number", operator, (str(number),) if operator in ("In", "NotIn") else ()),
+        SelectorRequirement("app", "DoesNotExist" if number % 2 else "NotIn", () if number % 2 else ("db",)),
+    )
+    return replace(budget(), name=f"b{number}", selector=LabelSelector(requirements))
 
-    first, again = (selector_calls([db(f"p{number}") for number in range(50)], index) for _ in range(2))
-    index.put(replace(budget(allowed=3), name="db-7"))
 
-    assert (first, again) == (2_000, 0)
-    assert selector_calls([db("late")], index) == 0, "a changed budget is compared when it changes"
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
+def test_thousands_of_budgets_cost_as_much_as_a_few(operator: SelectorOperator) -> None:
+    """Each candidate node of each preemption asks. Pods that are no two equal have labels of their own."""
+    steps: list[int] = []
+    for count in (20, 2_000):
+        index = DisruptionBudgets()
+        for number in range(count):
+            index.put(numbered(operator, number))
+        pods = [db(f"p{number}", labels={"app": "db", "number": str(number)}) for number in range(50)]
+        steps.append(lines_run(lambda index=index, pods=pods: split_by_budget(pods, index)))
+
+    assert steps[0] == steps[1]
 
 
 def test_a_changed_budget_is_not_compared_with_pods_that_are_gone() -> None:
     """Whoever relabels pods and writes a budget all the time would otherwise stop everybody at each write."""
     index = DisruptionBudgets()
     index.put(replace(budget(), name="first"))
+
+    def write() -> None:
+        index.put(replace(budget(allowed=2), name="first"))
+        index.put(replace(budget(labels={"number": "7"}), name="new"))
+        index.remove("default", "new")
+
+    first = lines_run(write)
     for number in range(1_000):
         index.selecting(db(f"gone-{number}", labels={"app": "db", "number": str(number)}))
-    last = db("gone-999", labels={"app": "db", "number": "999"})
 
-    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
-        index.put(replace(budget(allowed=2), name="first"))
-        for number in range(20):
-            index.put(replace(budget(), name=f"new-{number}"))
-        written = selects.call_count
-        selecting = index.selecting(last)
-
-    assert (written, selects.call_count) == (0, 20), "only the pod that is asked for, with what changed"
-    assert len(selecting) == 21
+    assert lines_run(write) == first
 
 
-def test_remembered_matches_of_later_budgets_count() -> None:
-    """A thousand budgets that come after thousands of pods would otherwise be remembered a million times, without a limit."""
+def test_a_pod_that_very_many_budgets_select_violates_one() -> None:
+    """A thousand budgets that each select a thousand pods would be a million disruptions to count, for each preemption."""
     index = DisruptionBudgets()
-    pods = [db(f"p{number}", labels={"app": "db", "number": str(number)}) for number in range(20)]
-    with patch.object(budgets_module, "_MATCHES_MAX", 400):
-        for number in range(50):
-            index.put(replace(budget(), name=f"db-{number}"))
-            for each in pods:
-                assert len(index.selecting(each)) == number + 1
-        remembered = sum(
-            len(kept.selecting) for of in index._namespaces.values() for kept in of.remembered.values()
-        )
+    for number in range(16):
+        index.put(replace(budget(allowed=5), name=f"db-{number}"))
+    some = violating_in(index, [db("a"), db("b")])
+    index.put(replace(budget(allowed=5), name="db-16"))
+    web = replace(budget(allowed=1, labels={"app": "web"}), name="web")
+    index.put(web)
 
-    assert remembered <= 400
+    assert (some, violating_in(index, [db("a"), db("w", labels={"app": "web"})])) == ([], ["a"])
+    assert index.selecting(db("w", labels={"app": "web"})) == [web]
 
 
-def test_budgets_after_evictions_are_compared_with_equal_pods_once() -> None:
+def test_a_pod_whose_budgets_require_something_of_very_many_labels_violates_one() -> None:
+    labels = {f"key-{number}": "v" for number in range(65)}
+    index = DisruptionBudgets()
+    index.put(budget(allowed=5, labels=dict(list(labels.items())[:64])))
+    some = violating_in(index, [db("a", labels=labels)])
+    index.put(budget(allowed=5, labels=labels))
+
+    assert (some, violating_in(index, [db("a", labels=labels)])) == ([], ["a"])
+
+
+def violating_in(index: DisruptionBudgets, pods: list[Pod]) -> list[str]:
+    return [pod.name for pod in split_by_budget(pods, index)[0]]
+
+
+def test_a_node_does_not_ask_about_all_budgets_of_a_gang() -> None:
+    """Each node with a member of the gang asks."""
+    index = DisruptionBudgets()
+    index.put(replace(budget(allowed=100), name="all"))
+    for number in range(1_000):
+        index.put(replace(budget(allowed=number % 2, labels={"number": str(number)}), name=f"of-{number}"))
+    members = [db(f"p{number}", labels={"app": "db", "number": str(number)}) for number in range(1_000)]
+    counters = [ViolationCounter(members[:count], index) for count in (100, 1_000)]
+
+    steps = [lines_run(lambda counter=counter: counter.evict({members[0].uid}, {})) for counter in counters]
+
+    assert steps[0] == steps[1]
+    assert [counter.evict({members[0].uid}, {}) for counter in counters] == [50, 950], "of all members"
+
+
+def test_budgets_after_evictions_cost_as_much_as_before() -> None:
     """Each member of a gang that preempts asks, and evicts some."""
     index = DisruptionBudgets()
     for number in range(2_000):
-        index.put(replace(budget(allowed=1), name=f"db-{number}"))
+        index.put(replace(budget(allowed=1, labels={"number": str(number)}), name=f"db-{number}"))
+    pods = [db(f"p{number}", labels={"number": str(number)}) for number in range(3)]
+    after = BudgetsAfterEvictions(index)
 
-    with patch.object(SelectorByKey, "selects", autospec=True, return_value=True) as selects:
-        after = BudgetsAfterEvictions(index)
-        evicting = [after.evict([db(f"p{number}")]) for number in range(3)]
-        violating_after, _ = split_by_budget([db("x"), pod("unlabelled", labels={})], after)
+    steps = [lines_run(lambda each=each: after.evict([each])) for each in pods]
+    others = [*pods[:1], db("x", labels={"number": "3"}), pod("unlabelled", labels={})]
+    violating_after, _ = split_by_budget(others, after)
 
-    assert selects.call_count == 2_000
-    assert evicting == [True] * 3
-    assert [pod.name for pod in violating_after] == ["x"]
+    assert max(steps) == min(steps) < 100
+    assert [pod.name for pod in violating_after] == ["p0"]
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=4), st.data())

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from policysched.cluster.disruption_budgets import DisruptionBudgets
+from policysched.cluster.selector_index import SelectorIndex
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.model.selectors import LabelSelector, SelectorByKey, SelectorRequirement
@@ -30,6 +32,53 @@ SELECTORS = st.lists(WITH_VALUES | WITHOUT_VALUES, max_size=5).map(lambda each: 
 @given(SELECTORS, st.dictionaries(KEYS, VALUES))
 def test_a_selector_by_key_selects_the_same(selector: LabelSelector, labels: dict[str, str]) -> None:
     assert SelectorByKey(selector).selects(labels) == selector.selects(labels)
+
+
+CHANGES = st.lists(st.tuples(st.sampled_from("xyz"), SELECTORS | st.none()), min_size=1, max_size=8)
+
+
+def check_index(changes: list[tuple[str, LabelSelector | None]], pods: list[dict[str, str]]) -> None:
+    index, plain = SelectorIndex(), dict[str, LabelSelector]()
+    for name, selector in changes:
+        if selector is None:
+            index.remove(name)
+            plain.pop(name, None)
+        else:
+            index.put(name, selector)
+            plain[name] = selector
+        for labels in pods:
+            selecting = index.selecting(labels, names_max=3, keys_max=4)
+            assert sorted(selecting or ()) == sorted(each for each in plain if plain[each].selects(labels))
+    for name in plain:
+        index.remove(name)
+    assert not index._keys and not any(index._required), "nothing is left of what is removed"
+
+
+@given(CHANGES, st.lists(st.dictionaries(KEYS, VALUES), min_size=1, max_size=3))
+def test_an_index_of_selectors_selects_as_each_of_them(
+    changes: list[tuple[str, LabelSelector | None]], pods: list[dict[str, str]]
+) -> None:
+    check_index(changes, pods)
+
+
+def test_a_planted_bug_in_the_index_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three required keys two are counted."""
+    original = SelectorIndex._toggle
+
+    def toggle(self: SelectorIndex, number: int, selector: SelectorByKey) -> None:
+        original(self, number, selector)
+        if len(selector.present) == 3:
+            self._required[0] ^= 1 << number
+
+    monkeypatch.setattr(SelectorIndex, "_toggle", toggle)
+    with pytest.raises(AssertionError):
+        find_counterexample()
+
+
+@settings(max_examples=500, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)
+@given(CHANGES, st.lists(st.dictionaries(KEYS, VALUES), min_size=1, max_size=3))
+def find_counterexample(changes: list[tuple[str, LabelSelector | None]], pods: list[dict[str, str]]) -> None:
+    check_index(changes, pods)
 
 
 class Requirements(tuple[SelectorRequirement, ...]):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policysched.cluster import disruption_budgets, selector_owners
+from policysched.cluster import selector_owners
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.pod_index import compact_ended_pod
 from policysched.cluster.selector_owners import SelectorOwners
@@ -81,7 +81,6 @@ def test_labels_of_pods_that_are_gone_are_kept_by_their_length(
     reader: Callable[[], Callable[[str], object]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(selector_owners, "_CHARACTERS_CACHED_MAX", CHARACTERS)
-    monkeypatch.setattr(disruption_budgets, "_MATCHES_MAX", CHARACTERS // 64)
     test_long_texts_are_not_kept(reader())
 
 

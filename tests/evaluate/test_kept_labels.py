@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policysched.cluster import disruption_budgets, selector_owners
+from policysched.cluster import selector_owners
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.selector_owners import SelectorOwners
 from policysched.evaluate.columns import existing_terms, placed_pods
@@ -99,7 +99,6 @@ def test_what_is_remembered_counts_by_its_size(
     monkeypatch.setattr(existing_terms, "_CACHE_ITEMS_MAX", 4_000)
     monkeypatch.setattr(placed_pods, "_TALLIED_SELECTORS_MAX", 2_000)
     monkeypatch.setattr(placed_pods, "_CACHE_ENTRIES_MAX", 2_000)
-    monkeypatch.setattr(disruption_budgets, "_MATCHES_MAX", 5_000)
     monkeypatch.setattr(selector_owners, "_CHARACTERS_CACHED_MAX", 320_000)
     read = reader()
     read(0)
