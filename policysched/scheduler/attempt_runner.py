@@ -47,7 +47,7 @@ class _Attempt:
     totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
     devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
     `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end. `has_failed`: of a gang, which an
-    event may have queued again since."""
+    event may have queued again since, or of a pod beside one, which backs off."""
 
     entry: QueueEntry
     steps: Steps[None]
@@ -237,7 +237,7 @@ class AttemptRunner:
         if pod is not None:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             self._running = pod, pod.attempts
-            pause.decide(pod, now_ns)
+            self._last_run.has_failed = pause.decide(pod, now_ns)
             return
         self._end_pause()
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)

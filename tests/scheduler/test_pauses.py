@@ -331,6 +331,28 @@ def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:
     assert "Insufficient cpu" in str(scheduler.pending_message("impossible"))
 
 
+def test_pods_that_fit_nowhere_beside_a_gang_are_at_the_expense_of_their_namespace() -> None:
+    """Otherwise others wait for all of them, as they are queued earlier."""
+    scheduler = rig(*[node(f"n{index}", cpu="2") for index in range(30)], *gang(60), piece=4)
+    decide_until_pause(scheduler)
+    impossible = [
+        pod(f"tenant-{index}", namespace="tenant", cpu=str(64 + index), scheduler="plain")
+        for index in range(40)
+    ]
+    scheduler.observe(*impossible)
+    scheduler.now_ns += 1
+    scheduler.observe(plain("friend"))
+    scheduler.scheduler.account_time(0)
+
+    while "friend" not in scheduler.placements() and scheduler.scheduler.attempt_paused:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.scheduler.account_time(10**7)
+
+    tried = [pending for pending in scheduler.scheduler.core.pods.values() if pending.pod.namespace == "tenant"]
+    assert "friend" in scheduler.placements()
+    assert 5 < sum(pending.attempts for pending in tried) < 20
+
+
 def check_pod_that_failed_in_a_pause() -> None:
     """It keeps its position although it backs off, once the attempt of the gang is over."""
     scheduler = rig(

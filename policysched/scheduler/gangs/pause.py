@@ -155,18 +155,18 @@ class Pause:
             return None
         return self.core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
 
-    def decide(self, pod: PendingPod, now_ns: int) -> None:
-        """Decide about a pod that was just popped, or put it back."""
+    def decide(self, pod: PendingPod, now_ns: int) -> bool:
+        """Decide about a pod that was just popped, or put it back. Returns whether no node takes it: it backs off."""
         core, attempts = self.core, self.pod_attempts
         self.cost_left -= evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
         group = core.queue.blocked_group(attempts.equivalence_key(pod))
         if group is not None:
             core.queue.join_group(pod, group, now_ns)
             core.report_pending(pod, group.reason, group.message, now_ns)
-            return
+            return False
         if not self._can_be_decided(pod):
             self._wait(pod)
-            return
+            return False
         pod.attempts += 1
         success = self._find_node(pod, now_ns)
         if success is not None:
@@ -180,6 +180,8 @@ class Pause:
         else:
             self.enqueuer.back_off(pod, now_ns)
             self.failed.append((pod, pod.backoff_until_ns))
+            return True
+        return False
 
     def _find_node(self, pod: PendingPod, now_ns: int) -> AttemptSuccess | None:
         """A node that takes the pod in both cases. If the best one beside the members takes it only without victims, the best of
