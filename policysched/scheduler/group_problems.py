@@ -4,7 +4,7 @@ observed in any order."""
 from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import Log
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
@@ -32,7 +32,10 @@ class GroupProblems:
         return self._due.first_key()
 
     def advance(self, now_ns: int) -> None:
-        while (at_ns := self._due.first_key()) is not None and at_ns <= now_ns:
+        """Report some of those that are due: after a start all of them are at once."""
+        for _ in range(REPORTS_PER_SLICE_MAX):
+            if (at_ns := self._due.first_key()) is None or at_ns > now_ns:
+                return
             pod = self._due.pop()
             assert pod is not None
             with raises_for(pod.object_id):

@@ -213,10 +213,6 @@ class PodEnqueuer:
         else:
             self._core.report_pending(pod, "PolicyPending", message, now_ns)
 
-    @property
-    def _gang_report_delay_ns(self) -> int:
-        return round(self._core.limits.gang_report_delay_s * SECOND_NS)
-
     def _warn(self, pod: PendingPod, warnings: tuple[str, ...]) -> None:
         new = [warning for warning in warnings if warning not in pod.input_warnings]
         pod.input_warnings = warnings
@@ -275,7 +271,8 @@ class PodEnqueuer:
         for uid in [uid for uid in nominated if uid in gang.unqueued_members]:
             self._core.withdraw_nomination(uid, now_ns)
         if gang not in self._incomplete_gangs:
-            self._incomplete_gangs.put(gang, now_ns + self._gang_report_delay_ns)
+            delay_ns = round(self._core.limits.gang_report_delay_s * SECOND_NS)
+            self._incomplete_gangs.put(gang, now_ns + delay_ns)
 
     def _set_gang_deadline(self, gang: QueuedGang) -> None:
         deadline_ns = gang.deadline_ns()
@@ -381,7 +378,9 @@ class PodEnqueuer:
             visited += len(gang.pending_members) * (1 + self._core.plan(gang.policy).order_operations)
             with raises_for(gang.object_id):
                 self._check_gang_deadline(gang, now_ns)
-        while (at_ns := self._incomplete_gangs.first_key()) is not None and at_ns <= now_ns:
+        while len(self._unreported_members) < REPORTS_PER_SLICE_MAX:
+            if (at_ns := self._incomplete_gangs.first_key()) is None or at_ns > now_ns:
+                break
             gang = self._incomplete_gangs.pop()
             assert gang is not None
             self._unreported_members.update(dict.fromkeys(gang.pending_members))

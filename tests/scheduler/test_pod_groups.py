@@ -31,7 +31,8 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import pod_group_events, pod_group_reports, sliced_changes
 from policysched.scheduler.decision_records import Decision
-from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
+from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.pod_events import PodEvents
 from policysched.scheduler.pod_group_events import PodGroupEvents
 from policysched.scheduler.pod_group_reports import PodGroupReports
@@ -423,6 +424,43 @@ def test_a_missing_group_is_reported_once_on_each_pod() -> None:
         == "spec.schedulingGroup names PodGroup default/train (scheduling.k8s.io), which does not exist"
     )
     assert [report.name for report in rig.of(c.ReportPending)] == ["a", "b"]
+
+
+def most_reports_at_once(rig: Rig, count: int) -> int:
+    """In one call, until so many pods are reported."""
+    most = 0
+    while len(rig.of(c.ReportPending)) < count:
+        rig.now_ns += SECOND_NS // 10
+        commands = rig.scheduler.decide(rig.now_ns)
+        rig.commands += commands
+        most = max(most, sum(isinstance(command, c.ReportPending) for command in commands))
+    return most
+
+
+def test_pods_without_their_groups_are_reported_a_few_at_a_time() -> None:
+    """After a start all of them are due at once."""
+    rig = rig_with()
+    rig.handle(*[e.PodUpdated(member(f"p{number}", f"g{number}")) for number in range(350)])
+
+    assert most_reports_at_once(rig, 350) <= REPORTS_PER_SLICE_MAX
+
+
+def test_small_incomplete_groups_are_visited_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = [e.PodGroupUpdated(gang_group(f"g{number}", uid=f"g{number}")) for number in range(350)]
+    rig = rig_with(*groups)
+    rig.handle(*[e.PodUpdated(member(f"p{number}", f"g{number}")) for number in range(350)])
+    enqueuer, most = rig.scheduler._pod_attempts._enqueuer, 0
+    report = PodEnqueuer._report_incomplete_gangs
+
+    def watched(self: PodEnqueuer, now_ns: int) -> None:
+        nonlocal most
+        most = max(most, len(enqueuer._unreported_members))
+        report(self, now_ns)
+
+    monkeypatch.setattr(PodEnqueuer, "_report_incomplete_gangs", watched)
+    most_reports_at_once(rig, 350)
+
+    assert most == REPORTS_PER_SLICE_MAX
 
 
 def test_a_deleted_group_keeps_its_pending_pods_waiting() -> None:
