@@ -280,6 +280,28 @@ def test_new_pods_wait_for_one_of_those_that_others_wake_late_when_the_debt_is_p
     assert rig.attempts["test"] > before + 1, "they are attempted meanwhile"
 
 
+def test_of_those_that_others_wake_late_the_most_important_and_the_oldest_take_turns() -> None:
+    rig = an_overdrawn_namespace()
+    urgent = [
+        pod(f"urgent-{index}", namespace="tenant", cpu=str(300 + index), priority=5) for index in (0, 1)
+    ]
+    rig.observe(*urgent)
+    for _ in range(10):
+        rig.decide_once({"test": 20})
+    leaves(rig, "low-0")
+    queue, woken = rig.scheduler.core.queue, []
+    paid_ns = queue.decision_time.paid_ns("tenant")
+    assert paid_ns is not None
+    queue.decision_time.now_ns = paid_ns
+
+    for _ in range(4):
+        [(_, group)] = queue._groups.late.due()
+        woken.append([member.representative_pod.name for member in group.members])
+        queue._groups.late.discard(group)
+
+    assert woken == [["urgent-0"], ["tenant-0"], ["urgent-1"], ["tenant-1"]]
+
+
 def test_a_namespace_wakes_its_own_pods_at_once() -> None:
     rig = an_overdrawn_namespace()
     rig.observe(placed(pod("own", namespace="tenant", cpu="1"), "a"))

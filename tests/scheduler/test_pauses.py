@@ -348,7 +348,9 @@ def test_pods_that_fit_nowhere_beside_a_gang_are_at_the_expense_of_their_namespa
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
         scheduler.scheduler.account_time(10**7)
 
-    tried = [pending for pending in scheduler.scheduler.core.pods.values() if pending.pod.namespace == "tenant"]
+    tried = [
+        pending for pending in scheduler.scheduler.core.pods.values() if pending.pod.namespace == "tenant"
+    ]
     assert "friend" in scheduler.placements()
     assert 5 < sum(pending.attempts for pending in tried) < 20
 

@@ -2,18 +2,18 @@
 
     parked ──event of a pod of another namespace, its own is overdrawn──► late ──its debt is paid, one at a time──► opened
 
-One at a time: attempts of hundreds would run up the largest debt at once, and new pods of the namespace wait behind them.
+One at a time: attempts of hundreds would run up the largest debt at once, and new pods of the namespace wait behind them. That
+with the pod of the highest priority and that which waits longest take turns, so that each has one.
 A tenant whose pods come and go all the time would else have the parked pods of another namespace attempted all the time, at
 the expense of that namespace, whose new pods wait behind those attempts.
 """
 
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
-from policysched.scheduler.queue.movable_heap import earlier_ns
+from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 
 if TYPE_CHECKING:
     from policysched.scheduler.queue.parked_groups import ParkedGroup
@@ -26,23 +26,26 @@ class LateWakeUps:
 
     def __init__(self, decision_time: DecisionTime) -> None:
         self._time = decision_time
-        # By namespace, with the first event for each group.
-        self._events: dict[str, dict[ParkedGroup, ClusterEvent]] = {}
+        self._events: dict[ParkedGroup, ClusterEvent] = {}  # the first one for each group
+        # By namespace, those with a member of high priority first, equal ones by their first event.
+        self._late: dict[str, MovableHeap[ParkedGroup]] = {}
         # By policy: no member of a late group has a higher one.
         self._priority_max: dict[str, int] = {}
         self._opened: dict[str, ParkedGroup] = {}  # by namespace: the last one that was due
+        self._oldest_next = set[str]()  # namespaces
 
     def __contains__(self, group: "ParkedGroup") -> bool:
-        return group in self._events.get(group.namespace, ())
+        return group in self._events
 
     def delays(self, event: ClusterEvent, group: "ParkedGroup", cause: str | None) -> bool:
         """Whether the group is opened later than at this event, of a pod of the namespace `cause` (None: of no namespace)."""
-        has_others = group.namespace in self._events
+        has_others = group.namespace in self._late
         if cause in (None, group.namespace) or not (has_others or self._time.paid_ns(group.namespace)):
             return False
-        late = self._events.setdefault(group.namespace, {})
-        if group not in late:
-            late[group] = event
+        if group not in self._events:
+            self._events[group] = event
+            late = self._late.setdefault(group.namespace, MovableHeap())
+            late.put(group, -max((member.priority for member in group.members), default=0))
             for member in group.members:
                 self._raise_priority_max(member)
         return True
@@ -50,6 +53,9 @@ class LateWakeUps:
     def member_added(self, group: "ParkedGroup", member: QueueEntry) -> None:
         if group in self:
             self._raise_priority_max(member)
+            late = self._late[group.namespace]
+            if -member.priority < late.key_of(group):
+                late.put(group, -member.priority)
 
     def _raise_priority_max(self, member: QueueEntry) -> None:
         before = self._priority_max.get(member.policy, member.priority)
@@ -57,23 +63,29 @@ class LateWakeUps:
 
     def discard(self, group: "ParkedGroup") -> None:
         """It was opened, or is gone."""
-        late = self._events.get(group.namespace, {})
-        if late.pop(group, None) is not None and not late:
-            del self._events[group.namespace]
+        if self._events.pop(group, None) is None:
+            return
+        late = self._late[group.namespace]
+        late.discard(group)
+        if not late:
+            del self._late[group.namespace]
             self._opened.pop(group.namespace, None)
-            if not self._events:
+            self._oldest_next.discard(group.namespace)
+            if not self._late:
                 self._priority_max.clear()
 
     def due(self) -> list[WakeUp]:
         """The next one of each namespace that has paid."""
-        due = [
-            (event, group)
-            for namespace, late in self._events.items()
-            if self._is_due(namespace)
-            for group, event in islice(late.items(), 1)
-        ]
+        due = [self._next_of(namespace) for namespace in self._late if self._is_due(namespace)]
         self._opened |= {group.namespace: group for _, group in due}
         return due
+
+    def _next_of(self, namespace: str) -> WakeUp:
+        late = self._late[namespace]
+        group = next(iter(late)) if namespace in self._oldest_next else late.first()
+        assert group is not None, f"nothing of {namespace} is late"
+        self._oldest_next ^= {namespace}
+        return self._events[group], group
 
     def _is_due(self, namespace: str) -> bool:
         """Whether it has paid, and its last one is attempted."""
@@ -87,12 +99,7 @@ class LateWakeUps:
         so the groups are visited only if one may have such a priority."""
         if self._priority_max.get(entry.policy, entry.priority) <= entry.priority:
             return []
-        late = [
-            (event, group)
-            for late in self._events.values()
-            for group, event in late.items()
-            if group.policy == entry.policy
-        ]
+        late = [(event, group) for group, event in self._events.items() if group.policy == entry.policy]
         priorities = (member.priority for _, group in late for member in group.members)
         self._priority_max[entry.policy] = max(priorities, default=entry.priority)
         return [
@@ -108,6 +115,6 @@ class LateWakeUps:
         return earlier_ns(
             *[
                 self._time.now_ns if self._is_due(namespace) else self._time.paid_ns(namespace)
-                for namespace in self._events
+                for namespace in self._late
             ]
         )
