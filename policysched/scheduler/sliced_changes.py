@@ -8,10 +8,9 @@ from typing import Generic, TypeVar
 
 from policysched.scheduler.blame import ObjectId, raises_for
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
-from policysched.scheduler.slice_turns import Slice
+from policysched.scheduler.slice_turns import Key, PayerTurns, Slice
 from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, POD_OPERATIONS_PER_SLICE
 
-Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 
 PODS_PER_SLICE = 32
@@ -41,12 +40,14 @@ class SlicedChanges(Generic[Key, Item]):
         self._cost_of = cost_of
         self._payer_of = payer_of or (lambda key: id_of(key).namespace)
         self._rests = rests
-        self._left: dict[str, dict[Key, dict[Item, None]]] = {}  # by payer
+        self._left: dict[Key, dict[Item, None]] = {}
+        self._turns = PayerTurns[Key]()
         self._began_ns = 0
 
     def begin(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
         """Apply the first slice, unless it is a slow one. A change of the key that has not reached everything is replaced."""
-        left = self._left.setdefault(self._payer_of(key), {})[key] = dict.fromkeys(items)
+        left = self._left[key] = dict.fromkeys(items)
+        self._turns.add(self._payer_of(key), key)
         self._began_ns = now_ns
         is_slow = bool(left) and self._cost_of(next(iter(left))) > POD_OPERATIONS_AT_ONCE_MAX
         if not is_slow or self._queue.order_is_given:
@@ -54,31 +55,26 @@ class SlicedChanges(Generic[Key, Item]):
 
     def left(self, key: Key) -> Collection[Item]:
         """What the change has not reached."""
-        return self._left.get(self._payer_of(key), {}).get(key, ()) if self._left else ()
+        return self._left.get(key, ())
 
     def discard(self, key: Key) -> None:
         """The change does not take place any more."""
-        changes = self._left.get(self._payer_of(key), {})
-        if changes.pop(key, None) is not None and not changes:
-            del self._left[self._payer_of(key)]
+        if self._left.pop(key, None) is not None:
+            self._turns.discard(self._payer_of(key), key)
 
     def next_time_ns(self) -> int | None:
         if not self._left:
             return None
-        return min(self._rest_ends_ns(payer) or self._began_ns for payer in self._left)
+        return min(self._rest_ends_ns(payer) or self._began_ns for payer, _ in self._turns)
 
     def take_slice(self, now_ns: int) -> Slice | None:
-        """Apply a slice of the first change of each namespace in turn: one with many gangs has one turn for all. Changes that
-        nobody pays for take turns themselves, as they are of policies of different teams."""
-        payer = next((payer for payer in self._left if self._rest_ends_ns(payer) is None), None)
-        if payer is None:
-            return None
-        changes = self._left[payer] = self._left.pop(payer)
-        key = next(iter(changes))
-        items = changes[key]
-        if not payer:
-            changes[key] = changes.pop(key)
-        return Slice(payer, self.reach(key, items, now_ns))
+        """Apply a slice of the first change of each payer in turn."""
+        for payer, keys in self._turns:
+            if self._rest_ends_ns(payer) is None:
+                key = next(iter(keys))
+                self._turns.take(payer, key)
+                return Slice(payer, self.reach(key, self._left[key], now_ns))
+        return None
 
     def _rest_ends_ns(self, payer: str) -> int | None:
         return self._queue.decision_time.slice_rest_ends_ns(payer) if self._rests else None
@@ -102,7 +98,7 @@ class SlicedChanges(Generic[Key, Item]):
             self._apply_to(key, list(left), now_ns)
 
     def _apply_to(self, key: Key, items: list[Item], now_ns: int) -> None:
-        left = self._left[self._payer_of(key)][key]
+        left = self._left[key]
         for item in items:
             del left[item]
         with raises_for(self._id_of(key)):

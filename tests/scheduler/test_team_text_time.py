@@ -57,10 +57,10 @@ class TeamRig(Rig):
     def _watch(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
         called: Callable[..., object] = getattr(owner, name)
 
-        def watched(this: object, first: object, *more: object) -> object:
+        def watched(this: object, first: object, *more: object, **named: object) -> object:
             policy = first.program.name if name == "_prepare" else first.spec and "ml-a"  # type: ignore[attr-defined]
             self._is_slice |= policy == "ml-a"
-            return called(this, first, *more)
+            return called(this, first, *more, **named)
 
         monkeypatch.setattr(owner, name, watched)
 

@@ -130,6 +130,12 @@ class DecisionTime:
         rest_ns = round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_REST_NS) / self._share)
         return self._share < 1 and self._last_paid_ns - self.now_ns > rest_ns
 
+    @property
+    def is_any_slice_resting(self) -> bool:
+        """Whether `slice_rest_ends_ns` may be a time for some namespace."""
+        rest_ns = round((FAILED_ATTEMPT_CREDIT_NS + FAILED_ATTEMPT_REST_NS) / self._share) - ATTEMPT_FIRST_NS
+        return self._share < 1 and self._last_paid_ns - self.now_ns > rest_ns
+
     def rest_ends_ns(self, namespace: str) -> int | None:
         """Until when no entry of the namespace is attempted; None: it does not rest."""
         return self._rest_ends_ns(namespace, 0)

@@ -22,6 +22,7 @@ class PolicyQueues:
         self._time = decision_time
         self._queues: dict[str, OrderedQueue] = {}
         self._deferred: dict[str, dict[str, OrderedQueue]] = {}  # by policy and namespace, none empty
+        self._filled: dict[str, None] = {}
 
     def __iter__(self) -> Iterator[QueueEntry]:
         for policy in self._queues:
@@ -29,8 +30,8 @@ class PolicyQueues:
 
     @property
     def policies(self) -> Iterable[str]:
-        """Those that have had entries."""
-        return self._queues
+        """Those with entries: of thousands of policies mostly few."""
+        return self._filled
 
     def of_policy(self, policy: str) -> Iterator[QueueEntry]:
         """In no order."""
@@ -39,10 +40,11 @@ class PolicyQueues:
             yield from deferred
 
     def has_entries(self, policy: str) -> bool:
-        return bool(self._queues.get(policy)) or policy in self._deferred
+        return policy in self._filled
 
     def put(self, entry: QueueEntry) -> None:
         """Add an entry, or give it its new key."""
+        self._filled.setdefault(entry.policy)
         self._queue_with(entry).put(entry, entry.sort_key)
 
     def fill(self, policy: str, entries: Iterable[QueueEntry]) -> None:
@@ -51,17 +53,23 @@ class PolicyQueues:
             for entry in entries:
                 self.put(entry)
             return
-        self._queue_of(policy).fill((entry, entry.sort_key) for entry in entries)
+        policy_queue = self._queue_of(policy)
+        policy_queue.fill((entry, entry.sort_key) for entry in entries)
+        if policy_queue:
+            self._filled.setdefault(policy)
 
     def discard(self, entry: QueueEntry) -> None:
         policy_queue = self._queue_with(entry)
         policy_queue.discard(entry)
         if not policy_queue and policy_queue is not self._queues[entry.policy]:
             self._drop_deferred(entry.policy, entry.namespace)
+        if not self._queues.get(entry.policy) and entry.policy not in self._deferred:
+            self._filled.pop(entry.policy, None)
 
     def drop_policy(self, policy: str) -> None:
         self._queues.pop(policy, None)
         self._deferred.pop(policy, None)
+        self._filled.pop(policy, None)
 
     def head_of(self, policy: str) -> QueueEntry | None:
         """The first entry of the namespaces that are not overdrawn."""
@@ -119,8 +127,12 @@ class PolicyQueues:
         )
 
     def check(self) -> list[str]:
-        """One sentence for each namespace that is in two queues of a policy."""
-        return [
+        """One sentence for each namespace that is in two queues of a policy, and for policies that are not those with entries."""
+        filled = {policy for policy in self._queues if any(True for _ in self.of_policy(policy))}
+        wrong = [
+            f"policy {policy} has entries or is listed, not both" for policy in filled ^ self._filled.keys()
+        ]
+        return wrong + [
             f"{entry} is not in the queue of its namespace, which is deferred"
             for policy, by_namespace in self._deferred.items()
             for entry in self._queues[policy]
