@@ -49,6 +49,8 @@ UNANSWERED_REPORT_S = 30.0
 REPORT_AGAIN_S = 60.0
 """The minimum interval of reports of one cause when other policies are concerned."""
 RETRY_MAX_S = 60.0
+WRITE_PAUSE_S = 2.0
+"""After each write, which is of all texts: teams could have one follow another, a mebibyte each that etcd keeps for minutes."""
 _NAMES_MAX = 20
 
 
@@ -177,6 +179,7 @@ class LastGoodStore:
                 self._note_written(wanted, omitted)
                 if self._pending is wanted:
                     self._pending = None
+                await asyncio.sleep(WRITE_PAUSE_S)
 
     async def _wait_for_change(self, longest_s: float) -> None:
         """A newer content may be accepted where the last one was refused."""

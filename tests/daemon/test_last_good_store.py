@@ -13,7 +13,7 @@ import pytest
 
 from policysched.config.settings import NamespacedName
 from policysched.daemon import last_good_store
-from policysched.daemon.last_good_store import LastGoodStore
+from policysched.daemon.last_good_store import WRITE_PAUSE_S, LastGoodStore
 from policysched.daemon.metric_families import last_good_families
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
@@ -228,6 +228,21 @@ def test_texts_are_compressed_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(main())
 
     assert threads and get_ident() not in threads
+
+
+def test_saves_that_follow_one_another_are_written_with_pauses() -> None:
+    """Of many teams one may edit at any time, and each write has the texts of all: etcd keeps its versions for minutes."""
+
+    async def script(server: _Server, store: LastGoodStore) -> None:
+        for number in range(200):
+            store.save_policies({"p": f"policy p version {number}\n"})
+            await asyncio.sleep(0.05)
+        assert server.writes <= 10 / WRITE_PAUSE_S + 2
+        await asyncio.sleep(WRITE_PAUSE_S)
+        assert server.config_map().data == {"p.policy": "policy p version 199\n"}
+        assert not store.has_pending_write
+
+    play(script)
 
 
 def test_small_texts_are_plain_keys_that_kubectl_shows() -> None:
