@@ -224,6 +224,8 @@ def print_summary(console: "Console", state: "ShadowState") -> None:
         console.print(f"{state.unseen} binds were not compared: the pods were never seen pending")
     if state.late:
         console.print(f"{state.late} binds were not compared: more happened than there was time for")
+    if state.failed:
+        console.print(f"{state.failed} binds were not compared: an exception, see the log")
     if state.summary.rules:
         rules = [(str(count), *key) for key, count in state.summary.rules.most_common()]
         print_table(console, ("binds", "result", "rule", "location"), rules, right=(0,))

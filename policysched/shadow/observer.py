@@ -25,6 +25,7 @@ from policysched.recording.recorder import RecordedScheduler, Recorder
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Command
 from policysched.scheduler.core import EvaluationInputs
+from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_status import pending_status
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
@@ -126,7 +127,8 @@ class Observer:
         self._recent: deque[_OtherBind] = deque()
         self._fits_since: dict[PodUid, int] = {}
         self._synced = False
-        self.unseen = self.late = 0
+        self.unseen = self.late = self.failed = 0
+        self._errors = InternalErrors(self._scheduler.core)
         key = f"{other}.policy"
         named = replace(program, name=other, extenders=())
         bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=named, diagnostics=())})
@@ -145,12 +147,22 @@ class Observer:
         self._finish_changes(now_ns)
         comparison = None
         if isinstance(event, e.PodUpdated):
-            comparison = self._compare(event.pod, following, now_ns)
+            try:
+                comparison = self._compare(event.pod, following, now_ns)
+            except Exception as error:  # noqa: BLE001 - of the program: the bind is applied all the same
+                self.failed += 1
+                self._note_failure(event.pod.pod, error, now_ns)
         elif isinstance(event, e.PodDeleted):
             self._fits_since.pop(event.uid, None)
         elif isinstance(event, e.Synced):
             self._synced = True
         return comparison, self._scheduler.handle(event, now_ns)
+
+    def _note_failure(self, pod: Pod, error: Exception, now_ns: int) -> None:
+        """Nothing was applied, but what is kept of evaluations may be incomplete."""
+        self._fits_since.pop(pod.uid, None)
+        self._scheduler.core.evaluator.forget(self._plan())
+        self._errors.note_report(f"the evaluation of {pod.full_name}", error, now_ns)
 
     def _finish_changes(self, now_ns: int) -> None:
         """Those of many pods go on where a scheduler decides, which this one never does. So does what is held back of nodes expire."""
@@ -353,8 +365,11 @@ class Observer:
         overlay = core.evaluator.overlay() if waiting else None
         for pending in waiting:
             node = None
-            if self._waits(pending) is None:
-                node = self._choose(pending, overlay, now_ns).node
+            try:
+                if self._waits(pending) is None:
+                    node = self._choose(pending, overlay, now_ns).node
+            except Exception as error:  # noqa: BLE001 - likewise
+                self._note_failure(pending.pod, error, now_ns)
             if node is None:
                 self._fits_since.pop(pending.uid, None)
                 continue

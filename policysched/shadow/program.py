@@ -88,13 +88,18 @@ class ShadowState:
     pending: int = 0
     unseen: int = 0
     late: int = 0
+    failed: int = 0
     problem: str = ""
     running_s: float = 0.0
     not_recorded: str = ""
 
     def record(self) -> dict[str, object]:
         return self.summary.record(
-            unseen=self.unseen, late=self.late, pending=self.pending, duration_s=self.running_s
+            unseen=self.unseen,
+            late=self.late,
+            failed=self.failed,
+            pending=self.pending,
+            duration_s=self.running_s,
         )
 
 
@@ -249,7 +254,7 @@ class _Shadow:
                 self._compared(comparison)
             self._state.synced = self._observer.scheduler.synced
             self._state.pending, self._state.unseen = self._observer.pending_count, self._observer.unseen
-            self._state.late = self._observer.late
+            self._state.late, self._state.failed = self._observer.late, self._observer.failed
             if time.monotonic() - began_s > _TICK_S:
                 await asyncio.sleep(0)  # the watches go on
                 began_s = time.monotonic()

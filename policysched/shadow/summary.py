@@ -34,7 +34,9 @@ class ShadowSummary:
     def binds(self) -> int:
         return self.results.total()
 
-    def record(self, *, unseen: int, late: int, pending: int, duration_s: float) -> dict[str, Any]:
+    def record(
+        self, *, unseen: int, late: int, failed: int, pending: int, duration_s: float
+    ) -> dict[str, Any]:
         return {
             "binds": self.binds,
             "results": {result: self.results[result] for result in RESULTS},
@@ -47,6 +49,7 @@ class ShadowSummary:
             ],
             "unseen": unseen,
             "late": late,
+            "failed": failed,
             "pending": pending,
             "duration_s": round(duration_s, 1),
         }

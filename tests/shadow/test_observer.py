@@ -18,6 +18,7 @@ from policysched.model.pod_groups import PodGroup
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
+from policysched.scheduler.commands import Log
 from policysched.shadow import program as shadow_program
 from policysched.shadow.observer import BindComparison, Observer
 from policysched.shadow.program import LATE_NS, ShadowSettings, _Shadow
@@ -252,7 +253,7 @@ def test_the_summary_counts_results_and_rules() -> None:
     for comparison in (agrees, differs, differs):
         summary.add(comparison)
 
-    record = summary.record(unseen=1, late=0, pending=4, duration_s=9.0)
+    record = summary.record(unseen=1, late=0, failed=0, pending=4, duration_s=9.0)
 
     assert record["results"] == {"agrees": 1, "agrees among equals": 0, "differs": 2, "rejects": 0}
     assert record["rules"] == [{"result": "differs", "rule": "pack", "location": "mine.policy:3", "binds": 2}]
@@ -424,3 +425,28 @@ def test_shadow_can_be_stopped_while_ever_more_events_wait(monkeypatch: pytest.M
     asyncio.run(shadow._apply(all_events=False))
 
     assert 0 < len(shadow._inbox) < 100
+
+
+def test_a_comparison_that_raises_is_counted_and_the_bind_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the command, and what it had compared for hours was not shown."""
+    watched = Watched().synced().pending(waiting("odd"), waiting("plain"))
+    evaluate = Evaluator.evaluate
+
+    def fails(self: Evaluator, plan: Any, subject: Pod, **inputs: Any) -> Any:
+        if subject.name == "odd":
+            raise AssertionError("a value that nobody expected")
+        return evaluate(self, plan, subject, **inputs)
+
+    monkeypatch.setattr(Evaluator, "evaluate", fails)
+    watched.observer.check_pending(watched.at_ns)
+    comparison, commands = watched.observer.handle(
+        e.PodUpdated(placed(waiting("odd"), "a")), watched.at_ns, ()
+    )
+
+    assert comparison is None
+    assert watched.observer.failed == 1
+    assert watched.observer.scheduler.cache.ledger.placement(waiting("odd").uid) is not None
+    assert [command.message for command in commands if isinstance(command, Log)] == [
+        "a report failed, please report this bug"
+    ]
+    assert watched.bound(waiting("plain"), "a").result == "agrees"
