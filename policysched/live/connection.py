@@ -323,10 +323,13 @@ def _read(
         raise (_IsStandby if is_standby else LiveFailed)(
             _explain_status(answer.status, text, url.partition("?")[0])
         )
-    page = orjson.loads(body)
+    try:
+        page = orjson.loads(body)
+    except orjson.JSONDecodeError:  # a login page, another program
+        page = None
     if not isinstance(page, dict):
         raise LiveFailed(
-            "the response has an unknown form; the scheduler may run another version of policysched"
+            "the response has an unknown form; the scheduler may run another version of policysched, or another program answers"
         )
     if is_standby:
         raise _IsStandby(str(page.get("note")))

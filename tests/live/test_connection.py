@@ -11,7 +11,7 @@ import pytest
 import yaml
 from aiohttp import WSMsgType, web
 
-from policysched.live.connection import LiveChannel, LiveFailed, LiveTarget, get_page
+from policysched.live.connection import LiveChannel, LiveFailed, LiveTarget, _Credentials, _read, get_page
 from policysched.serve.access import AccessDecision, User
 from policysched.serve.main_loop_reader import NoSuchEndpoint
 from policysched.serve.server import HttpServerOptions
@@ -284,3 +284,22 @@ def test_an_unusable_url_is_one_line(url: str, words: str) -> None:
 def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(LiveFailed, match="kubeconfig"):
         get_page(LiveTarget(kubeconfig=tmp_path / "none"), "/pending", {})
+
+
+@pytest.mark.parametrize("body", [b"<html>log in\x1b[2J", b"[]", b""])
+def test_an_answer_of_another_program_is_one_line(body: bytes) -> None:
+    class Answer:
+        status, headers = 200, dict[str, str]()
+
+        def read(self) -> bytes:
+            return body
+
+    class Connection:
+        def request(self, *_: Any, **__: Any) -> None: ...
+
+        def getresponse(self) -> Answer:
+            return Answer()
+
+    connection: Any = Connection()
+    with pytest.raises(LiveFailed, match="another program answers"):
+        _read(connection, "/queue", _Credentials())
