@@ -55,6 +55,6 @@ class ClusterEvent(Enum):
     RESOURCE_SLICE_UPDATE = "resource.k8s.io/ResourceSliceUpdate"
     SAMPLES = "SamplesArrived"
     STATE = "StateFed"  # a `state` value changed; ours only
-    QUOTA = "QuotaReleased"  # what the pod's quotas lacked was released; ours only
+    QUOTA = "QuotaReleased"  # what the pod's quotas lacked was released, or may be taken back; ours only
     TIME = "TimePassed"
     POLICY = "PolicyChange"

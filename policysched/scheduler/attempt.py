@@ -143,18 +143,18 @@ class PodAttempts:
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._enqueuer.rekey(pod, now_ns)
+        equivalence_key = equivalence_key if early is not None or by_extenders else self.equivalence_key(pod)
         core.queue.park(
             pod,
-            equivalence_key if early is not None or by_extenders else self.equivalence_key(pod),
+            equivalence_key,
             now_ns=now_ns,
-            requeue_events=result.requeue_events,
+            requeue_events=result.requeue_events | core.quotas.requeue_events(pod.policy),
             valid_until_ns=result.valid_until_ns,
             reason=result.reason,
             message=result.message,
             cause=result.cause,
         )
-        if refusal is not None:
-            core.quotas.wait(equivalence_key, pod.policy, (refusal.block.node,), (refusal.charge,))
+        core.quotas.pod_parked(equivalence_key, pod.pod, refusal, by_nodes=early is None)
         core.report_pending(pod, result.reason, result.message, now_ns)
 
     def has_other_steps(self, pod: PendingPod) -> bool:
@@ -178,10 +178,10 @@ class PodAttempts:
     def equivalence_key(self, pod: PendingPod) -> Hashable:
         """Pods with equal keys fail together now.
 
-        The terms of placed pods distinguish pods by their labels. A nominated pod counts against pods of lower
-        or equal priority, so while there is one the priority is part of the key. A pod that is nominated itself
-        waits for its own node, and a pod with a stale claim for the deletion of that claim: each is a class of its own.
-        A class has one namespace, so that no pod waits for the representative of another namespace, which may be overdrawn.
+        The terms of placed pods distinguish pods by their labels. A nominated pod counts against pods of lower or equal priority,
+        so while there is one the priority is part of the key. A pod that is nominated itself waits for its own node, and a pod
+        with a stale claim for the deletion of that claim: each is a class of its own. A class has one namespace, so that no pod waits
+        for the representative of another one, which may be overdrawn, and one charge, as one of others may not be entitled to take back.
         """
         over_budget = self._core.evaluator.over_budget_message(pod.pod)
         if over_budget is not None:  # before its thousands of items are hashed
@@ -191,7 +191,8 @@ class PodAttempts:
             return "nominated", pod.policy, pod.uid
         if self._core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace):
             return "stale claim", pod.policy, pod.uid
-        key = pod.pod.namespace, pod.equivalence_key, self._core.cluster_read_key(pod)
+        reads, charge = self._core.cluster_read_key(pod), self._core.quotas.charge(pod.pod)
+        key = pod.pod.namespace, pod.equivalence_key, reads, charge
         return (*key, pod.priority) if nominated else key
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────

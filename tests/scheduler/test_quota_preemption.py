@@ -386,3 +386,58 @@ def test_a_gang_that_takes_back_quota_looks_at_each_borrower_a_few_times(
     calls = reclaim_calls(monkeypatch, borrowers, owner, name)
 
     assert calls < 5 * (len(borrowers) + 60)
+
+
+def an_entitled_pod_without_a_node(*, evicts: bool = True) -> Rig:
+    """Of 12 cpu, `a` uses 8 and `b` 1; `own` of `c` may use the others, and its node has one left."""
+    rig = Rig(TEAMS, node("n", cpu="10"))
+    running(rig, pods("a", 4, "2"), [pod("b0", namespace="b", cpu="1")])
+    own = pod("own", namespace="c", cpu="3")
+    rig.observe(own if evicts else replace(own, preemption_policy="Never"))
+    rig.settle()
+    assert "Insufficient cpu" in (rig.pending_message("own") or "")
+    assert victims(rig) == [], "its quotas admit it"
+    return rig
+
+
+def test_an_entitled_pod_takes_back_once_a_placement_has_used_up_what_was_idle() -> None:
+    rig = an_entitled_pod_without_a_node()
+
+    running(rig, [pod("b1", namespace="b", cpu="1")])
+
+    assert rig.placements()["b1"] == "n"
+    assert victims(rig) == ["a0", "a1"]
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "n"
+
+
+@pytest.mark.parametrize(
+    ("evicts", "cpu"), [(False, "1"), (True, "0")], ids=["evicts nobody", "enough is left"]
+)
+def test_a_placement_leaves_pods_parked_that_cannot_take_back(evicts: bool, cpu: str) -> None:
+    rig = an_entitled_pod_without_a_node(evicts=evicts)
+    [waiting] = (entry for entry in rig.scheduler.core.pods.values() if entry.pod.name == "own")
+    before = waiting.attempts
+
+    running(rig, [pod("b1", namespace="b", cpu=cpu)])
+
+    assert rig.placements()["b1"] == "n"
+    assert waiting.attempts == before
+
+
+def test_a_pod_of_another_entity_and_the_same_spec_does_not_keep_an_entitled_one_parked() -> None:
+    text = TEAMS.replace("by pod.namespace", "by team")
+    rig = Rig(f'{text}input team: string = pod.labels["team"] default "none"\n', node("n", cpu="10"))
+    users = [("a", "2"), ("a", "2"), ("a", "2"), ("a", "2"), ("b", "1")]
+    running(rig, [pod(f"u{i}", cpu=cpu, labels={"team": team}) for i, (team, cpu) in enumerate(users)])
+    rig.observe(pod("also", cpu="3", labels={"team": "a"}))
+    rig.settle()
+    rig.observe(pod("own", cpu="3", labels={"team": "c"}))
+    rig.settle()
+
+    running(rig, [pod("more", cpu="1", labels={"team": "b"})])
+
+    assert rig.placements()["more"] == "n"
+    assert victims(rig) == ["u0", "u1"]
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "n"

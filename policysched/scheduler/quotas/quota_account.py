@@ -32,6 +32,7 @@ class QuotaAccount:
         self.usage = QuotaUsage(self.limits)
         self._changes: ChangeLog[QuotaNode] = ChangeLog()
         self.fallen: set[QuotaNode] = set()  # use fell since the last look
+        self.risen: set[QuotaNode] = set()  # use rose since the last look
         self._latest_charge: tuple[Pod, Namespace | None, QuotaCharge] | None = None
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
@@ -52,6 +53,7 @@ class QuotaAccount:
         for entity in charged.charge.entities:
             self._pods.setdefault(entity, {})[pod.uid] = charged
             self._changes.record(entity)
+            self.risen.update((entity, self.limits.pool_of(entity)))
         self.usage.add(charged.charge)
 
     def remove(self, uid: PodUid) -> None:

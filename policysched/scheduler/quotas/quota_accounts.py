@@ -1,6 +1,7 @@
 """The quotas of all running policies, and the parked pods and gangs that wait for them.
 
     placed, removed ──► QuotaAccount ──use fell──► QuotaWaiters: parked groups that can run now are opened
+                                     ──use rose──► QuotaAdmitted: parked groups that can take back now are opened
 
 The ledger reports each placement in the step that changes it, so a decision always reads current usage. A waiting
 group is only opened when its verdict changed, not on each release.
@@ -13,11 +14,13 @@ from itertools import islice
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.quotas.quota_admitted import QuotaAdmitted
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
 from policysched.scheduler.quotas.quota_reservations import QuotaReservations
@@ -55,6 +58,7 @@ class QuotaAccounts:
         self.accounts: dict[str, QuotaAccount] = {}
         self._prepared: dict[str, QuotaAccount] = {}  # of texts that are about to replace another
         self._waiters: dict[str, QuotaWaiters] = {}  # by policy
+        self._admitted: dict[str, QuotaAdmitted] = {}  # by policy
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
         self._released: dict[object, None] = {}  # keys of parked groups that were not taken yet
         self._released_ns = 0
@@ -64,6 +68,7 @@ class QuotaAccounts:
         """Another text of the policy runs: its placed pods count by that. Parked pods are queued again by the caller."""
         name = plan.program.name
         self._waiters.pop(name, None)
+        self._admitted.pop(name, None)
         self.accounts.pop(name, None)
         self._reservations.pop(name, None)
         if not plan.program.quotas:
@@ -185,6 +190,23 @@ class QuotaAccounts:
 
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def requeue_events(self, policy: str) -> frozenset[ClusterEvent]:
+        """What opens a parked group of the policy that waits here."""
+        return frozenset({ClusterEvent.QUOTA}) if policy in self.accounts else frozenset()
+
+    def pod_parked(self, key: object, pod: Pod, refusal: QuotaRefusal | None, *, by_nodes: bool) -> None:
+        """Its quotas refused the pod, or no node fits (`by_nodes`), or neither was asked."""
+        account = self.accounts.get(pod.scheduler)
+        if account is None:
+            return
+        if refusal is not None:
+            self.wait(key, pod.scheduler, (refusal.block.node,), (refusal.charge,))
+            return
+        self.stop_waiting(key, pod.scheduler)
+        if by_nodes and account.plan.allows_preemption and pod.preemption_policy != "Never":
+            admitted = self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits))
+            admitted.add(key, self.charge_of(pod))
+
     def wait(
         self,
         key: object,
@@ -195,7 +217,7 @@ class QuotaAccounts:
     ) -> None:
         """The parked group `key` waits until so many of its pods, with these charges, could pass together. If that cannot be
         told, it waits for any release where they were refused."""
-        self._released.pop(key, None)
+        self.stop_waiting(key, policy)
         waiters = self._waiters.setdefault(policy, QuotaWaiters())
         waiters.add(key, refused_at, Need.of(charges, count), self.accounts[policy].usage)
 
@@ -204,10 +226,12 @@ class QuotaAccounts:
         self._released.pop(key, None)
         if (waiters := self._waiters.get(policy)) is not None:
             waiters.discard(key)
+        if (admitted := self._admitted.get(policy)) is not None:
+            admitted.discard(key)
 
     def take_released(self, count_max: int | None, now_ns: int) -> list[object]:
-        """The keys of parked groups whose verdict may have changed with what was released, at most so many at once: the others
-        are due at once."""
+        """The keys of parked groups whose verdict may have changed with what was released or used, at most so many at once: the
+        others are due at once."""
         self._released_ns = now_ns
         for policy, account in self.accounts.items():
             self._reservations[policy].release_lapsed()
@@ -215,6 +239,10 @@ class QuotaAccounts:
                 fallen, account.fallen = account.fallen, set()
                 if (waiters := self._waiters.get(policy)) is not None:
                     self._released.update(dict.fromkeys(waiters.take_released(fallen, account.usage)))
+            if account.risen:
+                risen, account.risen = account.risen, set()
+                if (admitted := self._admitted.get(policy)) is not None:
+                    self._released.update(dict.fromkeys(admitted.take_refused(risen, account.usage)))
         taken = list(islice(self._released, count_max))
         for key in taken:
             del self._released[key]
