@@ -246,7 +246,7 @@ class AttemptRunner:
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy, and to the namespace if the
-        attempt failed, or took long because of the pod's own terms. Returns the time of the attempt that ended in it."""
+        attempt failed, or took long because of the pod's own terms; later, if the bind is refused. Returns the time of the attempt that ended in it."""
         attempt, time = self._last_run, self._core.queue.decision_time
         if attempt is None:
             return None
@@ -262,6 +262,9 @@ class AttemptRunner:
         is_long = attempt.prepares or not self._core.evaluator.is_short_decision(attempt.pod)
         if (is_failed or is_long) and not attempt.charges_policy_alone:
             time.charge_failed_attempt(entry.namespace, attempt.elapsed_ns)
+        elif not attempt.prepares:
+            uids = entry.placed_members if isinstance(entry, QueuedGang) else (attempt.pod.uid,)
+            self._core.binds.note_decision(uids, attempt.elapsed_ns)
         return None if attempt.prepares or entry is self._core.queue.yielded else attempt.elapsed_ns
 
     def requeue(self, now_ns: int) -> None:

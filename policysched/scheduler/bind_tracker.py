@@ -83,13 +83,15 @@ class BindTracker:
             self.withdraw_and_retry(uid, f"binding to {bind.node} was refused: {reason}", now_ns)
 
     def withdraw_and_retry(self, uid: PodUid, message: str, now_ns: int) -> None:
-        """The pod is not bound: try it again after its backoff."""
+        """The pod is not bound: try it again after its backoff. Its decision was in vain: a webhook of its namespace may refuse
+        the binds of thousands all the time, which are ahead of new pods of others."""
         core = self._core
-        reserved = core.binds.reserved_claims.get(uid)
+        reserved, decision_ns = core.binds.reserved_claims.get(uid), core.binds.decision_ns.get(uid, 0)
         bind = self._withdraw(uid, now_ns)
         if bind is None:
             return
         pod = bind.pod
+        core.queue.decision_time.charge_failed_attempt(pod.namespace, decision_ns)
         if reserved:
             core.commands.append(Unreserve(uid, reserved))
             core.cache.devices.releasing.add(uid)

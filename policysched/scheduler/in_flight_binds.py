@@ -1,6 +1,6 @@
 """The binds that are not answered yet, and what was reserved for their pods."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.reservations import DeviceChoice
@@ -54,6 +54,7 @@ class InFlightBinds:
     prompt: those of `in_flight` that are sent, and whose requests do not keep failing.
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
+    decision_ns: how long the decision took, unless it is charged already. In vain if the bind is refused.
     gang_failures: gangs whose binds are being withdrawn, because one was refused.
     due_gang_failures: those of which an answer was not looked at, and since when. A tenant may have hundreds of others.
     unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
@@ -66,6 +67,7 @@ class InFlightBinds:
         self.prompt = prompt
         self.reserved_claims: dict[PodUid, tuple[tuple[ResourceClaimKey, str], ...]] = {}
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
+        self.decision_ns: dict[PodUid, int] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
         self.due_gang_failures: dict[GangId, int] = {}
         self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
@@ -80,6 +82,11 @@ class InFlightBinds:
         self.in_flight[bind.pod.uid] = bind
         self.prompt.add(bind.pod.uid, bind.pod.namespace)
         return bind
+
+    def note_decision(self, uids: Iterable[PodUid], elapsed_ns: int) -> None:
+        """An attempt that took so long placed those of these pods that were not in flight before."""
+        placed = [uid for uid in uids if uid in self.in_flight and uid not in self.decision_ns]
+        self.decision_ns.update(dict.fromkeys(placed, elapsed_ns // max(1, len(placed))))
 
     def begin_prebind(self, uid: PodUid, state: PrebindState) -> None:
         self.prebinding[uid] = state
@@ -105,6 +112,7 @@ class InFlightBinds:
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""
         self.prompt.discard(uid)
+        self.decision_ns.pop(uid, None)
         self.reserved_claims.pop(uid, None)
         bind = self.in_flight.pop(uid, None)
         for gang_id in () if bind is None else bind.awaited_by:

@@ -175,6 +175,42 @@ def test_a_namespace_whose_pods_are_all_placed_owes_nothing() -> None:
     assert rig.attempts_until_bound("friend", {"test": 50}) == 41
 
 
+def refuse_binds(rig: TimedRig) -> None:
+    for bind in rig.in_flight_binds():
+        rig.handle(e.BindRefused(bind.uid, "denied by a webhook"))
+
+
+def test_decisions_whose_binds_are_refused_are_at_the_expense_of_their_namespace() -> None:
+    rig = TimedRig(FIT, node("a", cpu="50", pods="500"), limits=FAST)
+    rig.observe(*[pod(f"tenant-{index}", namespace="tenant", cpu="10m") for index in range(60)])
+    for _ in range(30):
+        rig.decide_once({"test": 20})
+        refuse_binds(rig)
+
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 20}) == 1
+
+
+@pytest.mark.parametrize("member_count", [1, 4])
+def test_a_decision_whose_binds_are_refused_is_charged_once(
+    member_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = TimedRig(GANG.format(more=""), node("a", cpu="50"))
+    charged: list[tuple[str, int]] = []
+    time = rig.scheduler.core.queue.decision_time
+    monkeypatch.setattr(time, "charge_failed_attempt", lambda *charge: charged.append(charge))
+    labels = {"group": "g", "least": str(member_count)} if member_count > 1 else {}
+    rig.observe(*[pod(f"p{index}", cpu="1", labels=labels) for index in range(member_count)])
+    rig.decide_once({"test": 20})
+    assert len(rig.placements()) == member_count and not charged
+
+    refuse_binds(rig)
+
+    assert charged == [("default", 20 * MS // member_count)] * member_count
+    assert not rig.scheduler.core.binds.decision_ns
+
+
 def test_an_overdrawn_namespace_keeps_the_order_of_its_own_pods() -> None:
     rig = forty_that_were_tried(attempt_ms=20)
     rig.observe(pod("own", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
