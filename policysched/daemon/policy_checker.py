@@ -22,6 +22,10 @@ import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+
+import orjson
 
 from policysched.child_process import ChildProcess
 from policysched.files import normalize_text
@@ -51,7 +55,11 @@ CheckTexts = Callable[[PolicyTexts, str], Awaitable[PolicyBundle]]
 """Checks texts by key and their location (`ConfigMap kube-system/policies`). Never raises because of its input."""
 
 
-@dataclass(frozen=True, slots=True)
+_TEAM_LIMITS_VERSION = 2
+"""Of what a team's text may contain (`team_texts`, `team_reads`): saved texts of another version are checked again."""
+
+
+@dataclass(frozen=True)
 class TeamBase:
     """What a team's texts are checked with: the operator's `texts` of `location` (libraries, and parameter values of the
     settings), and the key of the library that each of the team's policies includes first."""
@@ -59,6 +67,12 @@ class TeamBase:
     texts: PolicyTexts
     location: str
     required: str
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of what a saved text was checked with. The base may have a mebibyte, and is compared for each text."""
+        content = [_TEAM_LIMITS_VERSION, self.required, dict(self.texts)]
+        return sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 CheckTeamTexts = Callable[[PolicyTexts, str, TeamBase], Awaitable[PolicyBundle]]

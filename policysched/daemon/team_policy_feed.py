@@ -16,9 +16,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from hashlib import sha256
-
-import orjson
 
 from policysched.config.settings import NamespacedName
 from policysched.config.team_settings import TeamPolicySettings
@@ -39,9 +36,6 @@ from policysched.text.sanitize import sanitize_line
 PAUSE_S = 2.0
 """Between two checks of one namespace, at least; and at least `PAUSE_FACTOR` times as long as the last one took."""
 PAUSE_FACTOR = 4.0
-
-_LIMITS_VERSION = 2
-"""Of what a team's text may contain (`team_texts`, `team_reads`): saved texts of another version are checked again."""
 
 log = logging.getLogger(__name__)
 
@@ -394,14 +388,8 @@ def _removed_names(event: PoliciesUpdated) -> Iterator[str]:
     )
 
 
-def _hash(base: TeamBase) -> str:
-    return sha256(
-        orjson.dumps([_LIMITS_VERSION, base.required, dict(base.texts)], option=orjson.OPT_SORT_KEYS)
-    ).hexdigest()
-
-
 def _has_base(program: Program, base: TeamBase) -> bool:
-    return program.team is not None and program.team.base_sha256 == _hash(base)
+    return program.team is not None and program.team.base_sha256 == base.sha256
 
 
 def _with_team(source: CheckedSource, texts: PolicyTexts, base: TeamBase) -> CheckedSource:
@@ -413,7 +401,7 @@ def _with_team(source: CheckedSource, texts: PolicyTexts, base: TeamBase) -> Che
         source,
         program=replace(
             source.program,
-            team=TeamSource(texts[source.key], params, _hash(base), team_of_key(source.key) or ""),
+            team=TeamSource(texts[source.key], params, base.sha256, team_of_key(source.key) or ""),
         ),
     )
 

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 import pytest
 
 from policysched.config.team_settings import TeamPolicySettings
-from policysched.daemon import team_policy_feed
+from policysched.daemon import policy_checker, team_policy_feed
 from policysched.daemon.policy_checker import PolicyTexts, TeamBase, check_texts
 from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.watch.resources import ConfigMapUpdated, TeamConfigMapUpdated
@@ -249,6 +250,28 @@ def test_a_change_of_the_base_checks_every_team_again() -> None:
     assert len(world.checks) == 3, "the text, the text on the new base, and the last known good text"
     versions = [event.resource_version for event in world.delivered]
     assert len(versions) == len(set(versions)), "the registry ignores a version that it has seen"
+
+
+def test_the_base_is_hashed_once_and_not_for_each_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a mebibyte."""
+    hashed, world = list[int](), World()
+
+    def counting(content: bytes) -> object:
+        hashed.append(len(content))
+        return sha256(content)
+
+    monkeypatch.setattr(policy_checker, "sha256", counting)
+
+    def script() -> None:
+        for team in ("ml", "web"):
+            world.put(team, {f"{number}.policy": own(f"{team}-{number}") for number in range(5)})
+        world.feed.on_listed()
+        world.offer(OPERATOR)
+
+    world.run(script)
+
+    assert [key for key, codes in world.codes().items() if "/" in key and not codes]
+    assert len(hashed) == 1
 
 
 def test_the_operator_has_precedence_with_a_valid_a_broken_and_a_removed_policy() -> None:
