@@ -142,7 +142,7 @@ class PolicyReload:
                     self._start(program, now_ns, synced=synced, decided=has_attempted or is_late)
 
         core.commands += core.policies.save()
-        if programs:
+        if programs and not has_attempted:  # others are not active yet
             self._retain_prepared()
         self._forget_removed()
         if core.policies.running:

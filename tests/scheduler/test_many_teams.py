@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from policysched.evaluate import Evaluator
+from policysched.lang.check.bundle import PolicyBundle
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.policies import registry
 from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from tests.builders import node, pod
-from tests.scheduler.rig import FIT, Rig
+from tests.scheduler.rig import FIT, Rig, bundle
 
 TEAMS = 30
 
@@ -21,9 +23,9 @@ def count(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
     calls: list[Any] = []
     counted: Callable[..., Any] = getattr(owner, name)
 
-    def counting(first: Any, *more: Any) -> Any:
+    def counting(first: Any, *more: Any, **named: Any) -> Any:
         calls.append(first)
-        return counted(first, *more)
+        return counted(first, *more, **named)
 
     monkeypatch.setattr(owner, name, counting)
     return calls
@@ -132,3 +134,20 @@ def test_a_text_is_saved_while_others_are_edited_all_the_time() -> None:
         rig.now_ns += 10**8
 
     assert "filter node_name" in rig.of(c.SavePolicyTexts)[-1].texts["p7"]
+
+
+def test_an_edit_of_one_text_touches_no_status_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(texts(), node("a"))
+    rig.observe(pod("first", scheduler="p1"))
+    rig.settle()
+    checked, edited = bundle(texts()).sources, bundle(texts(edited=True)).sources
+    rig.handle(e.PoliciesUpdated(PolicyBundle(checked), "10"))
+    changed = count(monkeypatch, registry, "replace")
+    cleaned = count(monkeypatch, Evaluator, "retain_only")
+
+    rig.handle(e.PoliciesUpdated(PolicyBundle({**checked, "p7.policy": edited["p7.policy"]}), "11"))
+    rig.settle()
+
+    assert "filter node_name" in rig.scheduler.programs()["p7"].text
+    assert 0 < len(changed) <= 3
+    assert len(cleaned) == 1

@@ -127,9 +127,7 @@ class PolicyRegistry:
 
     def apply_update(self, event: PoliciesUpdated, now_ns: int) -> tuple[list[Command], list[Program]]:
         """Apply the current content of the ConfigMap; return commands and the programs to activate.
-
-        The caller calls `activate` (or `reject`) for each program once its plan is ready.
-        """
+        The caller calls `activate` (or `reject`) for each program once its plan is ready."""
         if (
             not self._first_offer
             and event.last_good is None
@@ -264,9 +262,10 @@ class PolicyRegistry:
                 continue
             assert before is not None, f"{name} is active without a status"
             since_ns = before.since_ns if before.phase == phase else now_ns
-            self._status[name] = replace(
-                before, key=source.key, phase=phase, diagnostics=source.diagnostics, since_ns=since_ns
-            )
+            if (before.key, before.phase, before.diagnostics) != (source.key, phase, source.diagnostics):
+                self._status[name] = replace(
+                    before, key=source.key, phase=phase, diagnostics=source.diagnostics, since_ns=since_ns
+                )
             out += self._report_recovered(source.key, source.program)
         return out
 
