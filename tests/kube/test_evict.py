@@ -17,7 +17,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
-from tests.kube.world import Script, World, on_virtual_time, running, until
+from tests.kube.world import Script, World, on_virtual_time, running, until, writers
 
 OK = (200, {"kind": "Pod", "metadata": {}})
 GONE = (404, {"kind": "Status", "reason": "NotFound", "message": "pods not found"})
@@ -390,3 +390,24 @@ def test_an_eviction_without_a_node_nominates_no_pod_and_says_why() -> None:
 
 async def _ignored(outcome: Awaitable[object]) -> None:
     await outcome
+
+
+@pytest.mark.parametrize("others_succeed", [True, False])
+def test_a_server_that_answers_others_is_not_unreachable(others_succeed: bool) -> None:
+    """With the code 5000 of a webhook, the API server closes the connection: `/readyz` failed for as long as it did."""
+
+    async def scenario() -> None:
+        connectivity = Connectivity(lambda: 0.0)
+        closed = Script([TransportError("the server closed the connection")])
+        _, evictor, _ = writers(ApiClient(closed), Random(1), connectivity)
+        async with running(evictor.run()):
+            evictor.put(evict(ONE))
+            for _ in range(100):
+                await asyncio.sleep(0.1)
+                if others_succeed:
+                    connectivity.record_success("binding pods")
+        assert closed.requests
+        assert connectivity.failures_total > 3
+        assert connectivity.unreachable is not others_succeed
+
+    on_virtual_time(scenario)

@@ -63,6 +63,7 @@ class RequestRetrier:
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
         deadline_s = loop.time() + timeout_s
+        successes = self._connectivity.successes_total
         while True:
             if not self._may_send():
                 raise RequestAbandoned("no longer the leader")
@@ -78,7 +79,10 @@ class RequestRetrier:
                 ):
                     self._connectivity.record_success(self._activity)
                     raise
-                if isinstance(error, ServerError | TooManyRequests):  # often of a webhook for one namespace
+                # Often of a webhook for one namespace, whose code can have the server close the connection.
+                reached = self._connectivity.successes_total > successes
+                successes = self._connectivity.successes_total
+                if reached or isinstance(error, ServerError | TooManyRequests):
                     self._connectivity.record_error_response(self._activity, error)
                 else:
                     self._connectivity.record_failure(self._activity, error)
