@@ -13,7 +13,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 
-_BUDGETS_MAX, _KEYS_MAX = 16, 64
+_BUDGETS_MAX, _KEYS_MAX = 16, 32
 """Of a pod: the budgets that select it, and its labels that budgets require something of. An eviction of one that has more
 violates a budget, so that whoever preempts does not count in thousands. Its owner gains nothing: a budget that allows no disruption
 does the same, and the eviction API refuses pods of two budgets."""

@@ -122,7 +122,7 @@ class PreemptionInputs:
             for some in gang.in_parts():
                 parts.append(self.disruption_without_budgets(some))
                 gang.remember("least violations", least.add(some))
-                yield 1 + len(some) // 2
+                yield 1 + len(some)
             disruption = _together(parts)
             gang.remember("order", disruption[1])
             gang.remember("priority", disruption[2])
@@ -134,7 +134,7 @@ class PreemptionInputs:
             counter = ViolationCounter((), self.budgets)
             for some in gang.in_parts():
                 counter.add(some)
-                yield 1 + len(some) // 2
+                yield 1 + len(some)
             gang.remember("budgets", counter)
 
     def _gangs_without(self, what: str, pods: Iterable[Pod]) -> Iterator[RunningGang]:
