@@ -404,7 +404,7 @@ def test_evaluations_of_a_small_cluster_with_many_scores_do_not_fill_the_memory(
 @pytest.mark.search
 def test_a_cache_that_counts_only_a_part_of_an_evaluation_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation_cache, "_CACHE_BYTES_MAX", CACHE_BYTES)
-    bytes_of_evaluations_with_many_scores(10)  # with what a process allocates once
+    bytes_of_evaluations_with_many_scores(150)  # with what a process allocates once, also for each new name
     whole = bytes_of_evaluations_with_many_scores(150)
 
     for size in ("_BYTES_PER_EVALUATION", "_BYTES_PER_SCORE"):

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.missing_programs import leave_out
+from tests.serve.served import PATIENCE_S
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"]
@@ -32,7 +33,9 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        running = playwright.chromium.launch(
+            executable_path=program, args=ARGUMENTS, timeout=1000 * PATIENCE_S
+        )
         yield running
         running.close()
 
@@ -51,7 +54,7 @@ class Tab:
         self.page.goto(url)
         self.until("globalThis.policyschedUpdates?.length > 0")
 
-    def until(self, expression: str, patience_s: float = 60.0) -> None:
+    def until(self, expression: str, patience_s: float = PATIENCE_S) -> None:
         """Polls from outside: the page's own policy refuses the `eval` of Playwright's `wait_for_function`."""
         ends_s = time.monotonic() + patience_s
         while not self.page.evaluate(expression):
@@ -62,6 +65,7 @@ class Tab:
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Tab]:
     page = browser.new_page(viewport={"width": 1280, "height": 800})
+    page.set_default_timeout(1000 * PATIENCE_S)
     with ExitStack() as servers:
         opened = Tab(page, servers)
         page.on("pageerror", lambda error: opened.problems.append(str(error)))
