@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from policysched.kube.write.namespace_turns import UNKNOWN_SHARE, NamespaceTurns, send_in_turn
+from policysched.kube.write.namespace_turns import SLOW_SHARE, UNKNOWN_PLACES, NamespaceTurns, send_in_turn
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S
 from tests.kube.world import on_virtual_time, running, until
 
@@ -76,7 +76,7 @@ def test_commands_that_never_end_take_no_place_of_others() -> None:
         await asyncio.sleep(10)
         bench.put(*["other"] * 100)
         await until(lambda: len(bench.ended) == 100, "all commands of the other one", within_s=0.3)
-        assert len(bench.begun) - 100 == UNKNOWN_SHARE
+        assert len(bench.begun) - 100 == SLOW_SHARE
 
     scene(body)
 
@@ -101,7 +101,7 @@ def test_of_many_namespaces_whose_commands_never_end_few_begin() -> None:
         await asyncio.sleep(30)
         bench.put("other")
         await until(lambda: "other" in bench.ended, "the other one's command", within_s=0.1)
-        assert len(bench.begun) == UNKNOWN_SHARE * len(names) + 1
+        assert len(bench.begun) == SLOW_SHARE * len(names) + 1
         assert set(bench.begun) == {*names, "other"}
 
     scene(body)
@@ -117,6 +117,29 @@ def test_others_find_places_beside_any_number_of_slow_namespaces(kind: str) -> N
         await bench.assert_others_find_places(during_s=150)
         assert bench.requests <= WORKERS, "so many connections wait for webhooks"
         assert {*bench.begun} == {*(f"{kind} {index}" for index in range(40)), "other"}
+
+    scene(body)
+
+
+def test_others_find_places_while_any_number_of_namespaces_begin_to_hang_at_once() -> None:
+    async def body(bench: Bench) -> None:
+        bench.put("other")
+        await until(lambda: bench.ended, "its prompt command")
+        for wave in range(3):
+            bench.ended.clear()
+            bench.put(*[f"hanging {wave} {index}" for index in range(200)] * 10)
+            await bench.assert_others_find_places(during_s=9)
+            assert bench.requests <= (UNKNOWN_PLACES + 2) * WORKERS, "so many connections wait for webhooks"
+
+    scene(body)
+
+
+def test_a_new_namespace_finds_a_place_beside_dozens_that_begin_to_hang_at_once() -> None:
+    async def body(bench: Bench) -> None:
+        bench.put(*[f"hanging {index}" for index in range(30)] * 10)  # before, two of each, eight a second
+        await asyncio.sleep(0.1)
+        bench.put("other")
+        await until(lambda: bench.ended, "its command", within_s=0.05)
 
     scene(body)
 
@@ -155,7 +178,7 @@ def test_a_namespace_that_was_slow_has_few_commands_at_a_time_until_one_is_promp
         bench.released.clear()
         bench.put(*["hanging"] * 10)
         await asyncio.sleep(0.5)
-        assert len(bench.begun) == 1 + UNKNOWN_SHARE
+        assert len(bench.begun) == 1 + SLOW_SHARE
         bench.released.set()
         await until(lambda: len(bench.ended) == 11, "the others, once two were prompt", within_s=0.1)
 
@@ -171,6 +194,6 @@ def test_nothing_is_remembered_of_namespaces_without_commands() -> None:
         bench.put("other")
         await until(lambda: not len(bench.turns), "a command that ends later")
         assert not bench.turns._namespaces
-        assert len(bench.turns) == bench.turns._placed == 0
+        assert len(bench.turns) == bench.turns._known.taken == bench.turns._unknown.taken == 0
 
     scene(body)

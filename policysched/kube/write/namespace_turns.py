@@ -2,8 +2,11 @@
 
     put ──► waiting ──► one of `workers` places ──────────────────────► finished
                │                └── after SLOW_AFTER_S: the place is free, and the namespace slow
+               ├── of an unknown namespace: one of UNKNOWN_PLACES times as many other places, one each, while a request hangs
                └── of a slow namespace: without a place, each request with one of `workers` permits
 
+A namespace is unknown until a command of it was prompt in the last PROMPT_FOR_S: nothing tells it from one that hangs, and any
+number of those can begin to hang at once. Those that are known have places of their own.
 A command can take for ever, such as one that a webhook of its namespace makes fail: it is repeated. A namespace is slow until
 a command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). One that
 is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`), and that of the one
@@ -21,8 +24,11 @@ from typing import Generic, TypeVar
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
 
 SLOW_AFTER_S = 1.0
-UNKNOWN_SHARE = 2
-"""Commands of a namespace at a time until one was prompt."""
+PROMPT_FOR_S = 600.0
+"""How long a namespace is known to have been prompt."""
+SLOW_SHARE = 2
+"""Commands of a slow namespace at a time until one is prompt. Of an unknown one there is one."""
+UNKNOWN_PLACES = 4
 
 Command = TypeVar("Command")
 Answer = TypeVar("Answer")
@@ -33,8 +39,27 @@ class _Namespace(Generic[Command]):
     key: Hashable
     waiting: deque[Command] = field(default_factory=deque)
     active: int = 0
-    active_max: int = UNKNOWN_SHARE
+    active_max: int = 1
     is_slow: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Places:
+    """`hang`: one that was left is free when the request that was sent from it ends."""
+
+    count: int
+    hang: bool
+    wake: asyncio.Event
+    taken: int = 0
+    unknown: set[Hashable] = field(default_factory=set)
+    """Namespaces of which one is taken."""
+
+    def take(self, unknown: set[Hashable]) -> bool:
+        if self.taken >= self.count or not self.unknown.isdisjoint(unknown):
+            return False
+        self.taken += 1
+        self.unknown |= unknown
+        return True
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +67,13 @@ class _Turn:
     """Of one command."""
 
     permits: asyncio.Semaphore
-    has_place: bool
+    places: "_Places | None"
+    """Of which it has one. None: it has none."""
+    taken: "_Places | None"
+    """Of which one is not free for others: until its request has ended, maybe."""
+    unknown: set[Hashable]
+    """Its namespaces that were when it began."""
+    is_sending: bool = False
     waited_s: float = 0.0
     """For permits."""
     blamed: Hashable = None
@@ -51,6 +82,23 @@ class _Turn:
     slowest: Hashable = None
     """Whose request took longest, and how long. Not whose requests: one with many victims would be at fault for one that is late."""
     longest_s: float = 0.0
+
+    def leave_place(self) -> None:
+        self.places = None
+        if self.taken is not None and not (self.taken.hang and self.is_sending):
+            self.taken.taken -= 1
+            self.taken.unknown -= self.unknown
+            self.taken.wake.set()
+            self.taken = None
+
+    async def send_from_place(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        self.is_sending = True
+        try:
+            return await send()
+        finally:
+            self.is_sending = False
+            if self.places is None:
+                self.leave_place()
 
     def end_request(self) -> None:
         now_s = asyncio.get_running_loop().time() - self.waited_s
@@ -73,8 +121,10 @@ def blame(namespace: str) -> None:
 async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
     """Sends one request of the command that is being carried out. Without a place, it waits for a permit."""
     turn = _turn.get()
-    if turn is None or turn.has_place:
+    if turn is None:
         return await send()
+    if turn.places is not None:
+        return await turn.send_from_place(send)
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     async with turn.permits:
@@ -83,7 +133,7 @@ async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class NamespaceTurns(Generic[Command]):
-    """At most `workers` commands in places, three quarters of them of one namespace, those of a namespace in their order. A
+    """At most `workers` commands of known namespaces in places, three quarters of them of one, those of a namespace in their order. A
     namespace may be any key that stands for whoever can make the command slow: a tuple stands for several. Commands send with
     `send_in_turn`."""
 
@@ -94,8 +144,11 @@ class NamespaceTurns(Generic[Command]):
         self._namespaces: dict[Hashable, _Namespace[Command]] = {}
         self._slow_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
         self._ring: deque[_Namespace[Command]] = deque()  # those with waiting commands
-        self._placed = self._size = 0
+        self._prompt_lately = RecentNamespaces[Hashable](PROMPT_FOR_S)
+        self._size = 0
         self._wake = asyncio.Event()
+        self._known = _Places(workers, False, self._wake)
+        self._unknown = _Places(UNKNOWN_PLACES * workers, True, self._wake)
 
     def __len__(self) -> int:
         """Commands that are not finished."""
@@ -110,6 +163,7 @@ class NamespaceTurns(Generic[Command]):
         namespace = self._namespaces.get(key)
         if namespace is None:
             namespace = self._namespaces[key] = _Namespace(key)
+            namespace.active_max = 1 if self._unknown_of(key) else self._share
         if not namespace.waiting:
             self._ring.append(namespace)
         namespace.waiting.append(command)
@@ -131,68 +185,78 @@ class NamespaceTurns(Generic[Command]):
                     group.create_task(self._carry_out(*begun, carry_out))
                 await self._wake.wait()
 
-    def _begin(self) -> tuple[_Namespace[Command], Command, bool] | None:
-        """The next command, its namespace, and whether it has a place."""
+    def _begin(self) -> tuple[_Namespace[Command], Command, _Turn] | None:
+        """The next command and its namespace."""
         for _ in range(len(self._ring)):
             namespace = self._ring[0]
             self._ring.rotate(-1)
-            is_slow = namespace.is_slow = namespace.is_slow or self._was_slow(namespace.key)
-            if namespace.active < namespace.active_max and (is_slow or self._placed < self._workers):
-                self._placed += not is_slow
+            unknown = self._unknown_of(namespace.key)
+            places = self._places_for(namespace, unknown)
+            if namespace.active < namespace.active_max and (places is None or places.take(unknown)):
                 namespace.active += 1
                 command = namespace.waiting.popleft()
                 if not namespace.waiting:
                     self._ring.pop()
-                return namespace, command, not is_slow
+                return namespace, command, _Turn(self._permits, places, places, unknown)
         return None
+
+    def _unknown_of(self, key: Hashable) -> set[Hashable]:
+        lately = self._prompt_lately
+        return set() if key in lately else {each for each in _members(key) if each not in lately}
+
+    def _places_for(self, namespace: _Namespace[Command], unknown: set[Hashable]) -> _Places | None:
+        namespace.is_slow = namespace.is_slow or self._was_slow(namespace.key)
+        if namespace.is_slow:
+            return None
+        return self._unknown if unknown else self._known
 
     async def _carry_out(
         self,
         namespace: _Namespace[Command],
         command: Command,
-        has_place: bool,
+        turn: _Turn,
         carry_out: Callable[[Command], Awaitable[None]],
     ) -> None:
         loop = asyncio.get_running_loop()
-        began_s, turn = loop.time(), _Turn(self._permits, has_place)
-        turn.since_s = began_s
+        began_s = turn.since_s = loop.time()
         _turn.set(turn)
         timer = loop.call_later(SLOW_AFTER_S, self._leave_place, turn, namespace)
         try:
             await carry_out(command)
         finally:
             timer.cancel()
-            self._placed -= turn.has_place
+            turn.leave_place()
             namespace.active -= 1
             self._size -= 1
             now_s = loop.time()
             expired = self._slow_lately.expire(now_s)
+            self._prompt_lately.expire(now_s)
             if now_s - began_s - turn.waited_s >= SLOW_AFTER_S:
                 self._note_slow(namespace, turn)
             else:
                 namespace.active_max = self._share
                 namespace.is_slow = namespace.is_slow and self._was_slow(namespace.key)
+                for key in {namespace.key, *_members(namespace.key)}:
+                    self._prompt_lately.note(key, now_s)
             self._forget_unused(namespace.key, *expired)
             self._wake.set()
 
     def _leave_place(self, turn: _Turn, namespace: _Namespace[Command]) -> None:
         """Whatever others do: its command may never end."""
-        if turn.has_place:
-            turn.has_place = False
-            self._placed -= 1
+        if turn.places is not None:
+            turn.leave_place()
             self._note_slow(namespace, turn)
             self._wake.set()
 
     def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> None:
-        namespace.is_slow, namespace.active_max = True, UNKNOWN_SHARE
+        namespace.is_slow, namespace.active_max = True, SLOW_SHARE
         turn.end_request()
         blamed = namespace.key if turn.slowest is None else turn.slowest
         self._slow_lately.note(blamed, asyncio.get_running_loop().time())
 
     def _was_slow(self, key: Hashable) -> bool:
         """Lately, or one of its namespaces."""
-        members = key if isinstance(key, tuple) else ()
-        return key in self._slow_lately or any(member in self._slow_lately for member in members)
+        return key in self._slow_lately or any(member in self._slow_lately for member in _members(key))
 
     def _forget_unused(self, *keys: Hashable) -> None:
         for key in keys:
@@ -200,3 +264,8 @@ class NamespaceTurns(Generic[Command]):
             is_used = namespace is None or namespace.waiting or namespace.active
             if not is_used and key not in self._slow_lately:
                 del self._namespaces[key]
+
+
+def _members(key: Hashable) -> tuple[Hashable, ...]:
+    """The namespaces for which it stands."""
+    return key if isinstance(key, tuple) else (key,)
