@@ -36,8 +36,10 @@ from policysched.scheduler.attempt_result import (
     PLACED_POD_EVENTS,
     AttemptFailure,
     AttemptSuccess,
+    again_if_outdated,
     continue_device_search,
     devices_go_on_at_once,
+    has_devices,
     reject_over_budget,
     reject_pod,
     rejected_early,
@@ -139,7 +141,8 @@ class PodAttempts:
             if gang is not None:
                 self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
-        result = yield from self._post_filter(pod, result, refusal, extenders, now_ns)
+        failure = yield from self._post_filter(pod, result, refusal, extenders, now_ns)
+        result = again_if_outdated(core, failure, now_ns)
         self.record_failure(pod, result, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         self._enqueuer.rekey(pod, now_ns)
@@ -199,12 +202,10 @@ class PodAttempts:
 
     def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """What a long evaluation needs: devices node by node, and the rest rule by rule. A rule ends the time slice."""
-        core = self._core
-        plan = core.plan(pod.policy)
+        core, plan = self._core, self._core.plan(pod.policy)
         evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
         if plan.devices_timeout_s and uses_devices(pod.pod):  # the policy has a filter for devices
-            nodes, with_extended = core.cache.nodes.values(), plan.covers_extended_resources
-            for steps in search_nodes(pod.pod, core.cache.devices, nodes, with_extended=with_extended):
+            for steps in search_nodes(pod.pod, core.cache, with_extended=plan.covers_extended_resources):
                 yield steps // DEVICE_STEPS_PER_COST_UNIT
         if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan.pod_totals):
             return
@@ -224,9 +225,8 @@ class PodAttempts:
         one, each node is evaluated with and without those that are nominated to it. Read-only, except that stale claims
         of the pod are deleted. Not `diagnosed`: a failure does not tell what nodes lack, which may take longer than all else.
         """
-        core = self._core
-        devices, nominated = core.cache.devices.allocation_cache, core.cache.nominated.get(pod.uid)
-        if devices.is_cut_off:
+        core, nominated = self._core, self._core.cache.nominated.get(pod.uid)
+        if core.cache.devices.allocation_cache.is_cut_off:
             return continue_device_search(now_ns)
         verdict = core.evaluator.evaluate(
             core.plan(pod.policy),
@@ -238,7 +238,7 @@ class PodAttempts:
             nominated_pods=() if overlay is not None else competing_nominations(core, pod.pod),
             diagnosed=diagnosed,
         )
-        if core.cache.devices.allocation_cache.is_cut_off:
+        if not has_devices(core, pod, verdict.selected):
             return continue_device_search(now_ns)
         detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:

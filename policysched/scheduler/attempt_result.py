@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
 from policysched.cluster.devices.allocator import SEARCH_CONTINUES
+from policysched.cluster.devices.node_searches import has_devices_now
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender
@@ -13,7 +14,7 @@ from policysched.model.identifiers import NodeName
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
-from policysched.scheduler.queue.entries import QueueEntry
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
@@ -111,6 +112,23 @@ def devices_go_on_at_once(core: SchedulerCore, entry: QueueEntry) -> bool:
     undo_attempt(entry)
     core.queue.put_back(entry)
     return True
+
+
+def has_devices(core: SchedulerCore, pod: PendingPod, node: NodeName | None) -> bool:
+    """Whether the search for devices visited all nodes, and the selected one has them now: its result may be older than the last
+    change."""
+    if node is not None and core.cache.devices.allocation_cache.accepted:
+        with_extended = core.plan(pod.policy).covers_extended_resources
+        return has_devices_now(pod.pod, core.cache, node, with_extended=with_extended)
+    return not core.cache.devices.allocation_cache.is_cut_off
+
+
+def again_if_outdated(core: SchedulerCore, failure: AttemptFailure, now_ns: int) -> AttemptFailure:
+    """A change that the search for devices has not seen may help: its event came before the failure."""
+    if not core.cache.devices.allocation_cache.accepted:
+        return failure
+    again_ns = earlier_ns(next_device_search_ns(now_ns), failure.valid_until_ns)
+    return replace(failure, valid_until_ns=again_ns)
 
 
 def undo_attempt(entry: QueueEntry) -> None:

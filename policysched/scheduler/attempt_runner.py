@@ -212,7 +212,8 @@ class AttemptRunner:
             steps_max = GANG_SLICE_STEPS_MAX + more
         earlier = self._earlier_slice_of(entry)
         left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
-        return SearchAllowance(left if cost_max is None else min(left, steps_max), left)
+        steps, is_pod = left if cost_max is None else min(left, steps_max), isinstance(entry, PendingPod)
+        return SearchAllowance(steps, left, accepts_outdated=is_pod)
 
     def _earlier_slice_of(self, entry: QueueEntry) -> _Attempt | None:
         searching = self._searching

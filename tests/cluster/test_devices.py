@@ -620,13 +620,13 @@ def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.
         *(device_slice(name, gpu("g0"), gpu("g1")) for name in "abc"), *(claim(f"c{n}") for n in range(4))
     )
     searched: list[NodeName] = []
-    search = AllocationCache.search_uncached
+    search = AllocationCache._begin_search
 
     def counting(self: AllocationCache, claims: Any, at: Any, overlay: Any) -> Any:
         searched.append(at.name)
         return search(self, claims, at, overlay)
 
-    monkeypatch.setattr(AllocationCache, "search_uncached", counting)
+    monkeypatch.setattr(AllocationCache, "_begin_search", counting)
     for name in ("c0", "c1"):
         for at in "abc":
             got(devices, name, at=at)

@@ -179,8 +179,8 @@ BUGS = {
         91, core_objects, "decode_disruption_budget", without_disrupted_pods
     ),
     "allocated devices are free": Bug(9_500_031, DeviceUsage, "add", lambda *_: None),
-    "a device is allocated twice": Bug(9_500_031, allocator._DeviceSearch, "_is_free", lambda *_: True),
-    "device capacity is unlimited": Bug(9_500_093, allocator._DeviceSearch, "_has_capacity", lambda *_: True),
+    "a device is allocated twice": Bug(9_500_031, allocator.DeviceSearch, "_is_free", lambda *_: True),
+    "device capacity is unlimited": Bug(9_500_093, allocator.DeviceSearch, "_has_capacity", lambda *_: True),
     "shared counters are unlimited": Bug(9_500_032, SharedCounters, "_available_in", lambda *_: {}),
     "every claim tolerates device taints": Bug(9_500_031, DeviceToleration, "tolerates", lambda *_: True),
     "no claim tolerates device taints": Bug(9_500_032, DeviceToleration, "tolerates", lambda *_: False),

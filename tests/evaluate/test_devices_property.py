@@ -258,8 +258,8 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
         ),
         (node_resources_fit._Score, "fingerprint", lambda *_: 0, resource_rules_follow_changes, 26),
         (dynamic_resources._CachedPodDevices, "lost_claims", lambda *_: 0, times_are_followed, 89),
-        (allocator._DeviceSearch, "_is_free", lambda *_: True, devices_are_allocated_once, 6),
-        (allocator._DeviceSearch, "_has_capacity", lambda *_: True, devices_are_allocated_once, 7),
+        (allocator.DeviceSearch, "_is_free", lambda *_: True, devices_are_allocated_once, 6),
+        (allocator.DeviceSearch, "_has_capacity", lambda *_: True, devices_are_allocated_once, 7),
     ],
     ids=[
         "cached results of a node are not dropped",

@@ -84,9 +84,10 @@ class OracleChecker:
         self._nominated_placements[pod.uid] = [
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
+        searches = self._core.cache.devices.allocation_cache
         if isinstance(inputs["domain"], OneNode):
             self._check_alone(plan, pod, verdict, inputs)
-        elif overlay is None and not self._core.cache.devices.allocation_cache.is_cut_off:
+        elif overlay is None and not (searches.is_cut_off or searches.accepted):
             self.comparisons += 1
             inputs.pop("nominated_node")
             assert inputs.pop("domain") is None, f"{pod.full_name} is attempted alone, within a domain"

@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from policysched.cluster.devices import allocation_cache
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.daemon.policy_checker import check_texts
 from policysched.scheduler import attempt_runner
@@ -60,6 +61,7 @@ def problems_with_small_slices_of_device_searches(seeds: Sequence[int]) -> list[
         patch.setattr(attempt_runner, "SLICE_STEPS_MAX", 8)
         patch.setattr(attempt_runner, "GANG_SLICE_STEPS_MAX", 30)
         patch.setattr(attempt_runner, "CHARGED_STEPS", 20)
+        patch.setattr(allocation_cache, "PIECE_STEPS", 2)
         return [problem for seed in seeds for problem in run_seed(seed).problems]
 
 

@@ -181,7 +181,7 @@ class DynamicResourcesFilter(FilterKernelBase):
             claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
             return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
 
-        return devices, view.device_rejections(text, available.shared_stamp, rejection_of)
+        return devices, view.device_rejections(text, available.results_stamp, rejection_of)
 
     def _messages(self, view: View) -> list[str | None]:
         """The message for each row; None where it is not rejected, or holds no node."""

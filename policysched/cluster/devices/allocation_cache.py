@@ -7,28 +7,37 @@ for the nodes that they change. Pools are cached by node, and results of selecto
 (`selector_results`).
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 
 from policysched.cluster.devices.allocator import (
+    GANG_RESTARTS_MAX,
     NODE_STEPS,
     PIECE_STEPS,
     RESTARTS_MAX,
     SEARCH_CONTINUES,
     SLICE_STEPS_MAX,
     STEPS_EXCEEDED,
+    DeviceSearch,
     DeviceSearchResult,
     SearchAllowance,
-    search_devices,
 )
 from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, pools_for
+from policysched.cluster.devices.search_outcomes import (
+    CachedOutcome,
+    OutcomeCache,
+    SearchOutcome,
+    SpecOutcomes,
+    Specs,
+    SuspendedSearch,
+)
 from policysched.cluster.devices.selector_results import SelectorResults
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.devices import (
@@ -40,69 +49,12 @@ from policysched.model.devices import (
 from policysched.model.identifiers import NodeName, ResourceClaimKey
 from policysched.model.nodes import Node
 
-_SPECS_CACHED_MIN, _SPECS_CACHED_MAX = 16, 256
-_OUTCOMES_CACHED_MAX, _CHARACTERS_CACHED_MAX = 80_000, 2**23
-"""Beyond the minimum, the least recently used specs are dropped while there are more outcomes or longer texts."""
-
 _OVERLAY_OUTCOMES_MAX = 5_000
 """For one text of specs."""
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
 searched until a device changes, so that one claim cannot block all others."""
-
-_Specs = tuple[str, ...]
-SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
-
-
-@dataclass(slots=True)
-class _CachedOutcome:
-    """Valid while the node has this stamp and these labels."""
-
-    stamp: Hashable
-    labels: Mapping[str, str]
-    outcome: SearchOutcome
-
-
-@dataclass(slots=True)
-class _SpecOutcomes:
-    """`on_overlays`: by node and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
-    `stamp`. `searched`: so many nodes, in their order, were searched in pieces, with these shared devices; `is_known`: once all were;
-    `restarts`: how often these devices changed before that."""
-
-    by_node: dict[NodeName, _CachedOutcome] = field(default_factory=dict)
-    on_overlays: OrderedDict[tuple[NodeName, int, int], _CachedOutcome] = field(default_factory=OrderedDict)
-    stamp: Hashable = None
-    overruns: int = 0
-    searched: tuple[Hashable, int] = None, 0
-    is_known: bool = False
-    restarts: int = 0
-
-
-class _OutcomeCache:
-    """Search results by claim specs."""
-
-    def __init__(self) -> None:
-        self._by_specs: OrderedDict[_Specs, _SpecOutcomes] = OrderedDict()
-
-    def of_specs(self, specs: _Specs) -> _SpecOutcomes:
-        outcomes = self._by_specs.get(specs)
-        if outcomes is None:
-            outcomes = self._by_specs[specs] = _SpecOutcomes()
-            while len(self._by_specs) > _SPECS_CACHED_MIN and self._is_full():
-                self._by_specs.popitem(last=False)
-        else:
-            self._by_specs.move_to_end(specs)
-        return outcomes
-
-    def _is_full(self) -> bool:
-        outcomes = sum(len(cached.by_node) + len(cached.on_overlays) for cached in self._by_specs.values())
-        characters = sum(len(text) for specs in self._by_specs for text in specs)
-        return (
-            len(self._by_specs) > _SPECS_CACHED_MAX
-            or outcomes > _OUTCOMES_CACHED_MAX
-            or characters > _CHARACTERS_CACHED_MAX
-        )
 
 
 @dataclass(slots=True)
@@ -115,7 +67,7 @@ class DeviceOverlay:
     usage: DeviceUsage = field(default_factory=DeviceUsage)
     node_changes: dict[NodeName, int] = field(default_factory=dict)
     shared_changes: int = 0
-    overruns: Counter[_Specs] = field(default_factory=Counter)
+    overruns: Counter[Specs] = field(default_factory=Counter)
 
 
 def state_after(state: int, allocation: DeviceAllocation) -> int:
@@ -151,9 +103,12 @@ class AllocationCache:
         self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
         self._counts: dict[NodeName, tuple[Hashable, Mapping[str, str], dict[str, tuple[int, int]]]] = {}
-        self._outcomes = _OutcomeCache()
+        self._outcomes = OutcomeCache()
         self._allowance: SearchAllowance | None = None
         self._cut_off: SearchAllowance | None = None
+        self._last_number = 0
+        self._pass: SpecOutcomes | None = None
+        self._confirms = False
         self.epoch = 0
 
     @contextmanager
@@ -182,13 +137,31 @@ class AllocationCache:
             and self._allowance.attempt_steps_left > 0
         )
 
-    def are_searched(self, specs: _Specs, nodes: Collection[Node], shared_stamp: Hashable) -> bool:
+    @property
+    def accepted(self) -> int:
+        """Which results the attempt that is running accepts, although they may be older than the last change (0: none)."""
+        return 0 if self._allowance is None else self._allowance.accepted
+
+    def confirm(self, check: Callable[[], bool]) -> bool:
+        """`check` of a node with what is true now, where older results were accepted. If it fails, the node is searched again in
+        the next slice."""
+        if not self.accepted or self._allowance is None:
+            return True
+        self._confirms = True
+        try:
+            holds = check()
+        finally:
+            self._confirms = False
+        self._allowance.is_cut_off |= not holds
+        return not self.is_cut_off
+
+    def are_searched(self, specs: Specs, nodes: Collection[Node], shared_stamp: Hashable) -> bool:
         """Whether `search_in_pieces` has visited all nodes."""
         return self._outcomes.of_specs(specs).searched == (shared_stamp, len(nodes))
 
     def search_in_pieces(
         self,
-        specs: _Specs,
+        specs: Specs,
         nodes: Collection[Node],
         shared_stamp: Hashable,
         search: Callable[[Node], object],
@@ -196,14 +169,17 @@ class AllocationCache:
         """`search` the nodes on which nothing was searched for these specs yet, as long as the slice lasts. Yields the steps of
         each piece. The evaluation searches what changed since."""
         progress, allowance = self._outcomes.of_specs(specs), self._allowance
-        if progress.searched[0] != shared_stamp:
-            progress.restarts += 0 < progress.searched[1] < len(nodes)
-            progress.searched = shared_stamp, 0
         if allowance is None:
             return
+        if progress.searched[0] != shared_stamp:
+            progress.restarts += 0 < progress.searched[1] < len(nodes)
+            progress.is_outdated = allowance.accepts_outdated and progress.restarts > RESTARTS_MAX
+            progress.searched = shared_stamp, progress.searched[1] if progress.is_outdated else 0
+        if not progress.searched[1]:
+            progress.is_outdated, progress.number = False, self._next_number()
         allowance.searches_again = progress.is_known or progress.restarts > 0
-        if progress.restarts and not allowance.is_cut_off:
-            steps = SLICE_STEPS_MAX << min(progress.restarts, RESTARTS_MAX)
+        if progress.restarts and not (allowance.accepts_outdated or allowance.is_cut_off):
+            steps = SLICE_STEPS_MAX << min(progress.restarts, GANG_RESTARTS_MAX)
             allowance.steps_left = max(allowance.steps_left, min(steps, allowance.attempt_steps_left))
         steps_left = allowance.steps_left
         for count, node in enumerate(islice(nodes, progress.searched[1], None), progress.searched[1] + 1):
@@ -213,10 +189,25 @@ class AllocationCache:
             if steps_left - allowance.steps_left >= PIECE_STEPS:
                 yield steps_left - allowance.steps_left
                 steps_left = allowance.steps_left
-            search(node)
+            self._pass = progress
+            try:
+                search(node)
+            finally:
+                self._pass = None
+            if allowance.is_cut_off:  # on this node
+                self._cut_off = None  # nothing was evaluated
+                return
             progress.searched = shared_stamp, count
-        progress.is_known, progress.restarts = True, 0
+        progress.is_known = True
+        if progress.is_outdated:
+            allowance.accepted, progress.searched = progress.number, (None, 0)
+        else:
+            progress.restarts = 0
         yield steps_left - allowance.steps_left
+
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     def find(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
@@ -230,7 +221,12 @@ class AllocationCache:
             overlay = None
         state = None if overlay is None else (node.name, overlay.shared_changes, on_overlay)
         cached = answers.by_node.get(node.name) if state is None else answers.on_overlays.get(state)
-        if cached is not None and cached.stamp == stamp and cached.labels == node.labels:
+        if (
+            cached is not None
+            and cached.labels == node.labels
+            and (cached.stamp == stamp or (cached.number and cached.number == self.accepted))
+            and (cached.stamp == stamp or not self._confirms or self._still_holds(claims, node, cached))
+        ):
             return cached.outcome
         if answers.stamp != self._stamps.latest:
             answers.stamp, answers.overruns = self._stamps.latest, 0
@@ -242,13 +238,15 @@ class AllocationCache:
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         if self._allowance is not None:
             self._allowance.steps_left -= NODE_STEPS
+        if overlay is None and self._allowance is not None:
+            return self._search_until_cut_off(claims, node, answers, self._allowance)
         outcome = self.search_uncached(claims, node, overlay)
         exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if overlay is None or state is None:
-            answers.by_node[node.name] = _CachedOutcome(stamp, node.labels, outcome)
+            answers.by_node[node.name] = CachedOutcome(stamp, node.labels, outcome)
             answers.overruns += exceeded
             return outcome
-        answers.on_overlays[state] = _CachedOutcome(stamp, node.labels, outcome)
+        answers.on_overlays[state] = CachedOutcome(stamp, node.labels, outcome)
         overlay.overruns[specs] += exceeded
         if len(answers.on_overlays) > _OVERLAY_OUTCOMES_MAX:
             answers.on_overlays.popitem(last=False)
@@ -258,24 +256,87 @@ class AllocationCache:
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
         """As `find`, without the cache."""
+        search = self._begin_search(claims, node, overlay)
+        return self._advance(search, None)[1]
+
+    def _begin_search(
+        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
+    ) -> DeviceSearch:
         allocated = (
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
+        pools, matches = self._pools_of(node), self.selector_results.matches
+        return DeviceSearch(claims, node, pools, allocated, self._classes, matches)
+
+    def _advance(self, search: DeviceSearch, steps_max: int | None) -> tuple[bool, SearchOutcome]:
+        """Whether the search is over, and its outcome."""
+        steps = search.steps
         try:
-            return search_devices(
-                claims,
-                node,
-                self._pools_of(node),
-                allocated,
-                self._classes,
-                self.selector_results.matches,
-                self._allowance,
-            )
+            return search.advance(steps_max), search.result
         except DeviceSearchFailed as failed:
             # without the traceback, since it is cached
-            return DeviceSearchFailed(
+            return True, DeviceSearchFailed(
                 failed.message, failed.claim_index, rejects_node_only=failed.rejects_node_only
             )
+        finally:
+            if self._allowance is not None:
+                self._allowance.spend(search.steps - steps)
+
+    def _search_until_cut_off(
+        self,
+        claims: Sequence[ResourceClaim],
+        node: Node,
+        answers: SpecOutcomes,
+        allowance: SearchAllowance,
+    ) -> SearchOutcome:
+        """Begin the search, or go on with it. Where other devices are allocated than when it began, it begins anew, and the
+        third time it goes on; where the node has other devices each time, the node is rejected."""
+        stamp, divides = self._stamps.of_node(node.name), allowance.accepts_outdated
+        pools = self._pools_of(node)
+        of_pass = answers if self._pass is None else self._pass
+        begun, answers.suspended = answers.suspended, None
+        if begun is not None and begun.node != node.name:
+            begun = None
+        if begun is not None and begun.stamp != stamp:
+            goes_on = divides and (of_pass.is_outdated or answers.discarded >= RESTARTS_MAX)
+            if not goes_on or not begun.reads(node, pools, stamp[2]):
+                answers.discarded += 1
+                begun = None
+        if begun is None:
+            search = self._begin_search(claims, node, None)
+            begun = SuspendedSearch(node.name, stamp, node.labels, pools, search)
+        is_over = True
+        outcome: SearchOutcome = DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
+        if not divides or answers.discarded <= 2 * RESTARTS_MAX:
+            steps_max = max(PIECE_STEPS, allowance.steps_left) if divides else None
+            is_over, outcome = self._advance(begun.search, steps_max)
+        if not is_over:
+            answers.suspended = begun
+            allowance.is_cut_off, self._cut_off = True, allowance
+            return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
+        answers.discarded = 0
+        cached = answers.by_node[node.name] = CachedOutcome(begun.stamp, node.labels, outcome)
+        answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
+        if begun.stamp != stamp and not self._still_holds(claims, node, cached):
+            if self._pass is None and not allowance.accepted:
+                of_pass.number = self._next_number()
+            of_pass.is_outdated, allowance.accepted = True, allowance.accepted or of_pass.number
+            if self._confirms:
+                outcome = DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
+        cached.number = allowance.accepted or of_pass.number
+        return outcome
+
+    def _still_holds(self, claims: Sequence[ResourceClaim], node: Node, cached: CachedOutcome) -> bool:
+        """Whether the node still has the devices of an accepted result, which is up to date then."""
+        if isinstance(cached.outcome, DeviceSearchResult):
+            search = self._begin_search(claims, node, None)
+            try:
+                if search.still_holds(cached.outcome):
+                    cached.stamp = self._stamps.of_node(node.name)
+                    return True
+            except DeviceSearchFailed:
+                pass  # too many steps
+        return False
 
     def device_counts(
         self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None

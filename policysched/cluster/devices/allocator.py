@@ -8,8 +8,9 @@ Source: `allocator_incubating.go` in k8s.io/dynamic-resource-allocation v0.36.3,
 `structured/internal/incubating`.
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -58,9 +59,11 @@ SLICE_STEPS_MAX = 1_000
 """Those of a slice, about 5 ms. Others may be decided between two slices."""
 GANG_SLICE_STEPS_MAX = 10_000
 """The same for a gang, whose members are placed again in each slice."""
-RESTARTS_MAX = 7
-"""Each time that devices of several nodes change before all nodes are searched, the search begins anew, and a slice is twice as
-long, so many times at most. So it ends beside pods that get and release such devices all the time, if it fits an attempt."""
+RESTARTS_MAX = 2
+"""Where devices that were read change before all nodes are searched, the search begins anew, so many times. Then it goes on with
+what was found before the changes, so that it ends beside pods that get and release such devices all the time."""
+GANG_RESTARTS_MAX = 7
+"""That for a gang always begins anew, and its slice is twice as long each time, so many times at most."""
 CHARGED_STEPS = 10_000
 """The namespace pays for a slice of a new search. For one that is repeated, as devices of several nodes changed, from here on:
 each pod that gets such a device changes them."""
@@ -79,12 +82,16 @@ _START: _Position = (0, 0, 0)
 @dataclass(slots=True)
 class SearchAllowance:
     """Of one slice, and the attempt's share of later slices. `is_cut_off`: nodes were left out for lack of steps.
-    `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use."""
+    `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use.
+    `accepts_outdated`: results may be older than the last change, except of the node that is chosen; `accepted`: those with this
+    number may (0: none)."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
     attempt_steps_left: int = 0
     is_cut_off: bool = False
     searches_again: bool = False
+    accepts_outdated: bool = False
+    accepted: int = 0
 
     def spend(self, steps: int) -> None:
         self.steps_left -= steps
@@ -117,24 +124,6 @@ class DeviceSearchResult:
     alternatives: tuple[tuple[int, ...], ...]
 
 
-def search_devices(
-    claims: Sequence[ResourceClaim],
-    node: Node,
-    pools: Sequence[DevicePool],
-    allocated: AllocatedDevices,
-    classes: Mapping[str, DeviceClass],
-    matches: SelectorMatches,
-    allowance: SearchAllowance | None = None,
-) -> DeviceSearchResult | None:
-    """None if the node cannot satisfy all claims. Raises DeviceSearchFailed."""
-    search = _DeviceSearch(claims, node, pools, allocated, classes, matches)
-    try:
-        return search.run()
-    finally:
-        if allowance is not None:
-            allowance.spend(search.steps)
-
-
 @dataclass(slots=True)
 class _UndoRecord:
     """What taking a device changed, to be undone on backtracking."""
@@ -146,7 +135,13 @@ class _UndoRecord:
     listed: bool = False
 
 
-class _DeviceSearch:
+Found = Generator[None, None, bool]
+"""Part of a search. It yields when a piece is over."""
+
+
+class DeviceSearch:
+    """For these claims on a node. `result`: None if the node cannot satisfy all of them. `steps`: so far."""
+
     def __init__(
         self,
         claims: Sequence[ResourceClaim],
@@ -162,6 +157,9 @@ class _DeviceSearch:
         self._matcher = DeviceMatcher(node, matches)
         self._loader = RequestLoader(pools, allocated, classes, self._matcher, self._count_step)
         self.steps = 0
+        self.result: DeviceSearchResult | None = None
+        self._piece_end: float = math.inf
+        self._parts = self._run()
         self._counters = SharedCounters(allocated)
         self._claims_of_device: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, Mapping[str, Fraction]] = {}
@@ -171,23 +169,29 @@ class _DeviceSearch:
         self._options: list[list[list[RequestOption]]] = []
         self._constraints: list[list[ConstraintChecker]] = []
 
-    def run(self) -> DeviceSearchResult | None:
+    def advance(self, steps_max: int | None = None) -> bool:
+        """Search on, for not many more steps than that (None: to the end). Returns whether the search is over. Raises
+        DeviceSearchFailed."""
+        self._piece_end = math.inf if steps_max is None else self.steps + steps_max
+        return next(self._parts, True) is True
+
+    def _run(self) -> Iterator[None]:
         devices_min = 0
         for index, claim in enumerate(self._claims):
-            options, constraints, claim_devices_min = self._loader.load_claim(index, claim)
+            options, constraints, claim_devices_min = yield from self._loader.load_claim(index, claim)
             self._options.append(options)
             self._constraints.append(constraints)
             devices_min += claim_devices_min
             if devices_min > DEVICES_MAX:  # the claims that follow are not read: a pod may have thousands
                 raise DeviceSearchFailed(_TOO_MANY, rejects_node_only=True)
         try:
-            if self._search_request(0, 0):
-                return self._result()
+            if (yield from self._search_request(0, 0)):
+                self.result = self._result()
+                return
         except _TooManyDevices:
-            return None
+            return
         if any(pool.invalid for pool in self._pools):
             raise DeviceSearchFailed("invalid resource pools were encountered", rejects_node_only=True)
-        return None
 
     def _result(self) -> DeviceSearchResult:
         alternatives = tuple(
@@ -200,9 +204,22 @@ class _DeviceSearch:
         )
         return DeviceSearchResult(tuple(tuple(devices) for devices in self._results), chosen, alternatives)
 
+    def still_holds(self, found: DeviceSearchResult) -> bool:
+        """Whether what an earlier search found is free now. Instead of `advance`."""
+        self._constraints = [[] for _ in self._claims]  # they hold as long as the devices are the same
+        pools = {pool.id: pool for pool in self._pools}
+        for claim, devices in enumerate(found.devices):
+            for chosen in devices:
+                pool = pools.get(PoolId(chosen.id.driver, chosen.id.pool))
+                if pool is None or not any(known is chosen.slice for known in pool.slices):
+                    return False
+                if not self._take_device(claim, chosen.option, pool, chosen.slice, chosen.device, must=False):
+                    return False
+        return True
+
     # ── search ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _search_request(self, claim: int, request: int) -> bool:
+    def _search_request(self, claim: int, request: int) -> Found:
         """Search for this request and all later ones. May raise _TooManyDevices."""
         if claim == len(self._claims):
             return True
@@ -211,16 +228,16 @@ class _DeviceSearch:
             while following < len(self._claims) and not self._options[following]:
                 following += 1  # requests nothing: a pod may have more such claims than the stack has frames
             try:
-                return self._search_request(following, 0)
+                return (yield from self._search_request(following, 0))
             except _TooManyDevices:
                 return False  # fewer devices for an earlier claim may help
         options = self._options[claim][request]
         if not options[0].parent_request:
-            return self._search_devices(claim, request, 0, 0, _START)
+            return (yield from self._search_devices(claim, request, 0, 0, _START))
         too_many = True
         for alternative in range(len(options)):
             try:
-                done = self._search_devices(claim, request, alternative, 0, _START)
+                done = yield from self._search_devices(claim, request, alternative, 0, _START)
             except _TooManyDevices:
                 continue
             too_many = False
@@ -233,7 +250,7 @@ class _DeviceSearch:
 
     def _search_devices(
         self, claim: int, request: int, alternative: int, have: int, start: _Position
-    ) -> bool:
+    ) -> Found:
         """Search from a position on for the devices that the option lacks beside `have`, then for
         all later requests."""
         self._count_step()
@@ -241,15 +258,17 @@ class _DeviceSearch:
         if option.all_devices is not None and not option.all_devices:
             return False
         if have >= option.count:
-            return self._search_request(claim, request + 1)
+            return (yield from self._search_request(claim, request + 1))
         if len(self._results[claim]) + option.count - have > RESULTS_MAX:
             raise _TooManyDevices
         if sum(len(devices) for devices in self._results) >= DEVICES_MAX:
             raise DeviceSearchFailed(_TOO_MANY, rejects_node_only=True)
         if option.all_devices is not None:
             pool, resource_slice, index = option.all_devices[have]
-            return self._try_device(
-                claim, request, alternative, have, pool, resource_slice, index, _START, must=True
+            return (
+                yield from self._try_device(
+                    claim, request, alternative, have, pool, resource_slice, index, _START, must=True
+                )
             )
         first_pool, first_slice, first_device = start
         for pool_index in range(first_pool, len(self._pools)):
@@ -261,12 +280,15 @@ class _DeviceSearch:
                 for index in range(first_device if is_first_slice else 0, len(resource_slice.devices)):
                     asked = option.request
                     steps = capacity_steps(resource_slice.devices[index], asked.capacity)
-                    self._count_step(1 + len(asked.selectors) // 8 + steps)
+                    if self._count_step(1 + len(asked.selectors) // 8 + steps):
+                        yield
                     after = (pool_index, slice_index, index + 1)
                     if self._is_candidate(
                         claim, request, alternative, option, pool, resource_slice, index
-                    ) and self._try_device(
-                        claim, request, alternative, have, pool, resource_slice, index, after, must=False
+                    ) and (
+                        yield from self._try_device(
+                            claim, request, alternative, have, pool, resource_slice, index, after, must=False
+                        )
                     ):
                         return True
         return False
@@ -300,7 +322,7 @@ class _DeviceSearch:
         after: _Position,
         *,
         must: bool,
-    ) -> bool:
+    ) -> Found:
         """Take the device and search on. Returns whether that satisfies all requests; if not,
         undoes the choice."""
         option = self._options[claim][request][alternative]
@@ -311,7 +333,7 @@ class _DeviceSearch:
             return False
         device = DeviceId(*pool.id, resource_slice.devices[index].name)
         try:
-            done = self._search_devices(claim, request, alternative, have + 1, after)
+            done = yield from self._search_devices(claim, request, alternative, have + 1, after)
         except _TooManyDevices:
             self._undo(claim, device, step)
             raise
@@ -319,10 +341,12 @@ class _DeviceSearch:
             self._undo(claim, device, step)
         return done
 
-    def _count_step(self, steps: int = 1) -> None:
+    def _count_step(self, steps: int = 1) -> bool:
+        """Returns whether the piece is over."""
         self.steps += steps
         if self.steps > STEPS_MAX:
             raise DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
+        return self.steps >= self._piece_end
 
     def _comparison_steps(self, claim: int, option: RequestOption, pool: DevicePool, device: Device) -> int:
         """What a device costs beyond a step. A constraint compares it with those chosen before, and amounts are fractions."""

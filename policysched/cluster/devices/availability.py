@@ -3,9 +3,10 @@ implementation read this view."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from policysched.cluster.devices.allocation_cache import DeviceOverlay, SearchOutcome, state_after
+from policysched.cluster.devices.allocation_cache import DeviceOverlay, state_after
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.cluster.devices.search_outcomes import SearchOutcome
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.model.nodes import Node
@@ -81,12 +82,17 @@ class AvailableDevices:
         """Changes with devices that several nodes can use, with classes and with served kinds."""
         return self._devices.shared_stamp
 
+    @property
+    def results_stamp(self) -> Hashable:
+        """The same, and whether the attempt accepts older results."""
+        return self._devices.shared_stamp, self._devices.allocation_cache.accepted
+
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps mean that cached results about these claims are valid on nodes whose own
         devices did not change. Changed nodes are reported by `changed_nodes` and the overlay."""
         devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
-        shared = devices.shared_stamp, devices.allocation_cache.epoch
+        shared = self.results_stamp, devices.allocation_cache.epoch
         if overlay is None:
             return shared, claims
         return (

@@ -5,7 +5,7 @@ Messages are those of kube-scheduler. Source: `allocator_incubating.go` in
 k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from policysched.cluster.devices.capacity import capacity_steps, has_capacity
@@ -126,7 +126,7 @@ class DeviceMatcher:
 class RequestLoader:
     """Reads claims into options and constraint checkers. `count_steps` is called for each device
     that is looked at, for claims, of which a pod has up to thousands, and for options: a claim has up to 256, with 32 selectors
-    each. All are read for each node."""
+    each. All are read for each node. It returns whether a piece is over, at which the generators yield."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class RequestLoader:
         allocated: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matcher: DeviceMatcher,
-        count_steps: Callable[[int], None],
+        count_steps: Callable[[int], bool],
     ) -> None:
         self._pools = pools
         self._allocated = allocated
@@ -145,14 +145,15 @@ class RequestLoader:
 
     def load_claim(
         self, index: int, claim: ResourceClaim
-    ) -> tuple[list[list[RequestOption]], list[ConstraintChecker], int]:
+    ) -> Generator[None, None, tuple[list[list[RequestOption]], list[ConstraintChecker], int]]:
         """The options of each request, the constraints, and how many devices the claim needs at
         least."""
-        self._count_steps(1 + len(claim.constraints) // 2)
+        if self._count_steps(1 + len(claim.constraints) // 2):
+            yield
         options = []
         devices_min = 0
         for request_index, request in enumerate(claim.requests):
-            of_request = self._options_of(index, request_index, request)
+            of_request = yield from self._options_of(index, request_index, request)
             options.append(of_request)
             added = min(option.count for option in of_request)
             if devices_min + added > RESULTS_MAX:
@@ -170,21 +171,24 @@ class RequestLoader:
             constraints.append(ConstraintChecker(constraint))
         return options, constraints, devices_min
 
-    def _options_of(self, claim: int, request_index: int, request: DeviceRequest) -> list[RequestOption]:
+    def _options_of(
+        self, claim: int, request_index: int, request: DeviceRequest
+    ) -> Generator[None, None, list[RequestOption]]:
         if request.exactly is not None:
-            return [self._option(claim, request_index, 0, request.exactly, "")]
+            return [(yield from self._option(claim, request_index, 0, request.exactly, ""))]
         if not request.first_available:
             raise DeviceSearchFailed(
                 f"resource claim {CLAIM_PLACEHOLDER}, request {request.name}: unknown request type", claim
             )
-        return [
-            self._option(claim, request_index, alternative, exact_request, request.name)
-            for alternative, exact_request in enumerate(request.first_available)
-        ]
+        options = []
+        for alternative, exact_request in enumerate(request.first_available):
+            option = yield from self._option(claim, request_index, alternative, exact_request, request.name)
+            options.append(option)
+        return options
 
     def _option(
         self, claim: int, request_index: int, alternative: int, request: ExactDeviceRequest, parent: str
-    ) -> RequestOption:
+    ) -> Generator[None, None, RequestOption]:
         self._parts += _PARTS_PER_OPTION + len(request.selectors)
         self._count_steps(self._parts // _PARTS_PER_STEP)
         self._parts %= _PARTS_PER_STEP
@@ -215,7 +219,8 @@ class RequestLoader:
             for resource_slice in pool.slices:
                 for index, device in enumerate(resource_slice.devices):
                     steps = 1 + len(request.selectors) // 8 + capacity_steps(device, request.capacity)
-                    self._count_steps(steps)
+                    if self._count_steps(steps):
+                        yield
                     # What is consumed does not count here: a full device stays, and all cannot be had.
                     if self._matcher.is_selected(
                         claim, request_index, alternative, option, resource_slice, index

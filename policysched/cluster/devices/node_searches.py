@@ -1,28 +1,34 @@
 """The search of devices for a pod on one node after the other, before its evaluation, which then finds the results in the
 cache. An evaluation visits all nodes in one piece."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.pod_claims import node_rejection, pod_resource_claims
+from policysched.cluster.devices.pod_claims import PodResourceClaims, node_rejection, pod_resource_claims
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
+from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 
-def search_nodes(
-    pod: Pod, devices: DeviceCache, nodes: Collection[Node], *, with_extended: bool
-) -> Iterator[int]:
+class Devices(Protocol):
+    """Those of a cluster, and its nodes."""
+
+    @property
+    def nodes(self) -> Mapping[NodeName, Node]: ...
+    @property
+    def devices(self) -> DeviceCache: ...
+
+
+def search_nodes(pod: Pod, cluster: Devices, *, with_extended: bool) -> Iterator[int]:
     """Search on nodes where it was not, until the slice is over. Yields the steps of each piece.
     `with_extended`: for extended resources that a class provides, too."""
+    devices, nodes = cluster.devices, cluster.nodes.values()
     available = AvailableDevices(devices)
-    claims = pod_resource_claims(
-        pod if with_extended or not pod.extended else replace(pod, extended=()),
-        available,
-        has_stale_claim=available.has_extended_claim(pod),
-    )
+    claims = _claims_of(pod, available, with_extended=with_extended)
     if isinstance(claims, str) or not claims.has_unallocated(available):
         return
     texts = [claim.spec_text for claim in claims.claims if available.allocation(claim.key) is None]
@@ -33,4 +39,22 @@ def search_nodes(
         return
     yield from cache.search_in_pieces(
         specs, nodes, shared_stamp, lambda node: node_rejection(claims, node, available)
+    )
+
+
+def has_devices_now(pod: Pod, cluster: Devices, node: NodeName, *, with_extended: bool) -> bool:
+    """Whether the node that was chosen has the devices now, where results may be older. If not, the slice is over."""
+    cache, available = cluster.devices.allocation_cache, AvailableDevices(cluster.devices)
+    claims = _claims_of(pod, available, with_extended=with_extended)
+    if isinstance(claims, str):
+        return not cache.is_cut_off
+    of_pod, chosen = claims, cluster.nodes[node]
+    return cache.confirm(lambda: node_rejection(of_pod, chosen, available) is None)
+
+
+def _claims_of(pod: Pod, available: AvailableDevices, *, with_extended: bool) -> PodResourceClaims | str:
+    return pod_resource_claims(
+        pod if with_extended or not pod.extended else replace(pod, extended=()),
+        available,
+        has_stale_claim=available.has_extended_claim(pod),
     )
