@@ -528,6 +528,26 @@ def test_evictions_in_flight_are_not_visited_for_each_pod_that_may_be_a_victim()
     assert all(preemption.is_leaving(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims)
 
 
+class NeverSearched(tuple[PodUid, ...]):
+    """Victims that are many: a search visits half of them, for each."""
+
+    __slots__ = ()
+
+    def __contains__(self, uid: object) -> NoReturn:
+        raise AssertionError(f"all victims were visited for {uid}")
+
+
+def test_the_answer_to_an_eviction_is_not_searched_for_each_victim() -> None:
+    """A running gang of thousands goes as a whole, and its answer is one event."""
+    rig = Rig(ANY, node("a"), low("one", cpu="2"), low("two", cpu="2"), high(cpu="4"))
+    rig.settle()
+    (evict,) = rig.of(c.Evict)
+
+    rig.handle(e.Evicted(evict.uid, NeverSearched(victim.uid for victim in evict.victims)))
+
+    assert {report.victim.name for report in rig.of(c.ReportPreempted)} == {"one", "two"}
+
+
 def test_preemption_on_thousands_of_nodes_is_evaluated_at_once() -> None:
     """Every node is a candidate, and the one with the least important pod is found among all of them."""
     nodes: list[Node] = [node(f"n{number}") for number in range(300)]

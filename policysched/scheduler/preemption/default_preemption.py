@@ -397,7 +397,7 @@ class DefaultPreemption:
 
     def _record_deletions(self, eviction: _Eviction, deleted: Uids, *, leaving: Uids) -> None:
         """`leaving`: also victims that no longer existed, which the watch may not have shown yet."""
-        core, pod = self._core, eviction.pod
+        core, pod, deleted = self._core, eviction.pod, frozenset(deleted)
         for uid in leaving:
             observed = core.cache.pods.get(uid)
             if observed is not None and not observed.deleting:
