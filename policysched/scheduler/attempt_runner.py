@@ -187,7 +187,7 @@ class AttemptRunner:
             case PendingPod():
                 steps = self._pod_attempts.attempt_pod(entry, now_ns)
             case QueuedGang():
-                self._gang_attempts.begin(now_ns)
+                self._gang_attempts.begin(now_ns, is_limited=cost_max is not None)
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")

@@ -431,7 +431,7 @@ def test_a_search_of_single_nodes_ends_early_if_bounds_are_far_from_what_evictio
     with_port = [placed(pod(f"port{name}", cpu="1", priority=5, host_ports=[80]), name) for name in names]
     changes = []
     for pods_max in (10, 1_000_000):
-        monkeypatch.setattr(best_candidate_search, "_PODS_MAX", pods_max)
+        monkeypatch.setattr(best_candidate_search, "PODS_MAX", pods_max)
         rig = Rig(POLICY + "filter node_ports\n", *[node(name) for name in names], *low, *with_port)
         rig.observe(high(cpu="2", host_ports=[80]))
         changes.append(sum(settle_counting_changes(rig)))

@@ -85,7 +85,7 @@ class OracleChecker:
             (other, node) for other, node in (overlay.placements if overlay else ()) if other.uid in nominated
         ]
         searches = self._core.cache.devices.allocation_cache
-        if isinstance(inputs["domain"], OneNode):
+        if overlay is None and isinstance(inputs["domain"], OneNode):
             self._check_alone(plan, pod, verdict, inputs)
         elif overlay is None and not (searches.is_cut_off or searches.accepted):
             self.comparisons += 1
@@ -223,9 +223,9 @@ class OracleChecker:
         terms = gang_terms(core.policies.running[pod.scheduler].program, pod, core.namespace_of(pod))
         return terms is not None and any(not level.required for level in terms.levels)
 
-    def _note_attempt(self, now_ns: int) -> None:
+    def _note_attempt(self, now_ns: int, *, is_limited: bool) -> None:
         self._backtracked = None
-        self._begin(now_ns)
+        self._begin(now_ns, is_limited=is_limited)
 
     def _note_backtracking(self, gang: QueuedGang, *search: Any) -> Steps[GangSearchResult | None]:
         placement = yield from self._backtrack(gang, *search)

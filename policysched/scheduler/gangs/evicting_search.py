@@ -23,15 +23,20 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs import kept_placements
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
+from policysched.scheduler.gangs.gang_limits import has_evictable_pods
 from policysched.scheduler.gangs.gang_overlay import (
     gang_overlay,
+    nodes_changed_by,
     present_overlay,
     present_quotas,
     present_victims,
+    without_gone_victims,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.preemption.best_candidate_search import (
+    PODS_MAX,
     BestFirstSearch,
     find_best_candidate,
     rejection_reasons,
@@ -44,6 +49,7 @@ from policysched.scheduler.preemption.candidate_search import (
 )
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import (
+    GOES_ON_LATER,
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
@@ -56,21 +62,19 @@ from policysched.scheduler.preemption.running_gangs import EvictablePods, Runnin
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.search_progress import KeptPlacement
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+_PODS_MIN = 50
+"""Where lower bounds are poor, the n-th class of a gang, or the n-th search after a pause, evaluates nodes with an n-th of the
+pods that a single pod does, but with so many at least: 1,000 times 2,500 takes half a minute."""
 _DRY_RUN_COST = 25
 """Of looking for victims for a member, before the first candidate."""
 _UNFIT_CLASSES_MAX = 300
 """After so many classes that fit nowhere, 0.15 s, the others are evaluated once, as those that may evict pods."""
-
-
-def has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
-    """Whether any pod has a lower priority than a member. Otherwise the searches before have found all there is."""
-    lowest = core.cache.ledger.lowest_priority
-    return lowest is not None and lowest < max(pod.pod.priority for pod in gang.pending_members.values())
 
 
 @dataclass(slots=True)
@@ -104,6 +108,11 @@ class EvictingSearch:
     first_message: str | None = field(init=False, default=None)
     candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
     evictable: dict[EvictionRights, EvictablePods] = field(init=False, default_factory=dict)
+    is_local: bool = field(init=False, default=True)  # no rule so far depends on other nodes
+    new_cost: int = field(init=False, default=0)  # without what is done again
+    search_count: int = field(init=False, default=0)  # of those among all nodes
+    kept: list[KeptPlacement] = field(init=False, default_factory=list)
+    kept_count: int = field(init=False, default=0)  # of placements of earlier attempts
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
@@ -114,9 +123,11 @@ class EvictingSearch:
     def run(self, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
         """Members that are placed cost nothing of the limit."""
         needed, evicts = self.gang.evicting_count, has_evictable_pods(self.core, self.gang)
+        yield from self._place_kept()
         remaining = self.members
-        if evicts:
+        if evicts and not self.gang.search_progress.has_fitting:
             remaining = yield from self.place_fitting_members(needed)
+            self.gang.search_progress.has_fitting = not self._ends_for_others
         left_by_class = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
         possible, failed = len(remaining), set[Hashable]()
         for pod in remaining:
@@ -125,9 +136,13 @@ class EvictingSearch:
                 break
             if key in failed:
                 continue
+            if self._ends_for_others:
+                self.gang.search_progress.goes_on = True
+                return NoGangPlacement(GOES_ON_LATER, retry_ns=self.now_ns)
             if (failed and not evicts) or not limit.spend():
                 break
             outcome = yield from limit.count(self.place_member(pod))
+            self.new_cost += cost_left - limit.cost_left
             if isinstance(outcome, MemberPlacement):
                 limit.cost_left = cost_left
                 self.apply_placement(outcome)
@@ -152,10 +167,12 @@ class EvictingSearch:
         for pod in self.members:
             key = self.context.equivalence_keys[pod.uid]
             is_left = len(self.placements) >= needed or key in failed or len(failed) == _UNFIT_CLASSES_MAX
-            if is_left or self._refusal(pod) is not None:
+            if is_left or self._ends_for_others or self._refusal(pod) is not None:
                 remaining.append(pod)
                 continue
-            yield from self._pause(NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod))
+            cost = NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod)
+            yield from self._pause(cost)
+            self.new_cost += cost
             evaluated.add(key)
             if not self._is_pending(pod):
                 continue
@@ -177,8 +194,12 @@ class EvictingSearch:
     def _evaluation_cost(self, pod: PendingPod) -> int:
         return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
-    def apply_placement(self, placement: MemberPlacement) -> None:
-        self.changed_nodes.append(self._nodes_changed_by(placement))
+    def apply_placement(self, placement: MemberPlacement, kept: KeptPlacement | None = None) -> None:
+        if self.pauses is not None:
+            self.kept.append(
+                kept or kept_placements.kept_placement(self.core, placement, self.now_ns, self.is_local)
+            )
+        self.changed_nodes.append(nodes_changed_by(self.core, placement))
         for evictable in self.evictable.values():
             evictable.forget(self.changed_nodes[-1])
         for victim in placement.candidate.victims:
@@ -195,23 +216,54 @@ class EvictingSearch:
         self.placements.append(placement)
         self.result.fits.append((placement.pod, AttemptSuccess(placement.node, 0, 0, 0)))
 
-    def _nodes_changed_by(self, placement: MemberPlacement) -> set[NodeName]:
-        """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
-        groups = self.core.cache.pod_groups
-        victims = {victim.uid for victim in placement.candidate.victims}
-        gangs = {gang for gang in map(self.core.gangs.gang_of, victims) if gang is not None}
-        keys = {key for uid in victims for key in groups.keys_of(uid)}
-        victims.update(*(gang.placed_members for gang in gangs))
-        # Those of a PodGroup of another scheduler are in no gang of ours.
-        victims.update(observed.pod.uid for key in keys for observed in groups.members(key))
-        placements = (self.core.cache.ledger.placement(uid) for uid in victims)
-        return {
-            placement.node,
-            *(member.node for member in placements if member is not None),
-        }
-
     def _is_leaving(self, uid: PodUid) -> bool:
         return uid in self.result.victims or self.context.is_terminating(uid)
+
+    # ── what earlier attempts have found ───────────────────────────────────────────────────────────────────────────────
+
+    def _place_kept(self) -> Steps[None]:
+        """So that each attempt gets further than the one before, although it may end for others that wait, or be given up."""
+        core, gang, progress = self.core, self.gang, self.gang.search_progress
+        if self.pauses is None:
+            return
+        known = {pod.uid for pod in self.members}
+        scope = self.domain, core.cache.namespaces.get(gang.namespace)
+        kept = [each for each in progress.kept if each.pod.uid in known and progress.scope == scope]
+        rights, needed = self.context.eviction_rights, gang.evicting_count
+
+        def pause(each: KeptPlacement) -> Steps[int]:
+            is_short = kept_placements.is_by_itself(core, gang, each)
+            cost = 0 if is_short else NEW_CLASS_COST + self._evaluation_cost(each.pod)
+            yield from self._pause(cost + 2 + len(each.victims))
+            return self.now_ns
+
+        def may_evict(placement: MemberPlacement, victim: Pod) -> bool:
+            return victim.uid not in self.result.victims and self._may_evict(victim, rights(placement.pod))
+
+        def fits(placement: MemberPlacement) -> bool:
+            return kept_placements.fits_without_victims(self.context, self.overlay, placement)
+
+        def place(each: KeptPlacement, placement: MemberPlacement) -> bool:
+            if len(self.placements) >= needed or self._refusal(placement.pod) is not None:
+                return False
+            self.apply_placement(placement, each)
+            return True
+
+        yield from kept_placements.place_kept(core, gang, kept, pause, may_evict, fits, place)
+        progress.scope, progress.kept = scope, self.kept
+        progress.has_fitting &= bool(self.kept)
+        self.kept_count, self.was_paused = len(self.placements), self.was_paused or bool(self.placements)
+        placed = {placement.pod.uid for placement in self.placements}
+        self.members = [pod for pod in self.members if pod.uid not in placed]
+
+    @property
+    def _ends_for_others(self) -> bool:
+        """Whether the rest is left to the next attempt: others wait that are not decided in pauses, or may, if there are none."""
+        pauses, core = self.pauses, self.core
+        if pauses is None or not pauses.is_limited or len(self.placements) == self.kept_count:
+            return False
+        may_wait = pauses.others_wait or self.result.has_reservations or core.queue.yielded is not None
+        return may_wait and self.new_cost >= core.limits.gang_head_start_cost // 2
 
     # ── pauses ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -244,19 +296,12 @@ class EvictingSearch:
         core, result, changed = self.core, self.result, self.overlay.changed_nodes()
         result.victims = present_victims(core, result)
         self.overlay = result.overlay = present_overlay(core, self.gang, result)
-        self.placements = [self._without_gone_victims(placement) for placement in self.placements]
+        self.placements = [without_gone_victims(core, placement, result) for placement in self.placements]
         if changed is None:
             self.evictable.clear()
         for evictable in self.evictable.values():
             evictable.forget_answers()
             evictable.forget((changed or set()) | (evictable.by_node.keys() - core.cache.nodes.keys()))
-
-    def _without_gone_victims(self, placement: MemberPlacement) -> MemberPlacement:
-        """With the present state of the others."""
-        candidate, placement_of = placement.candidate, self.core.cache.ledger.placement
-        on = [placement_of(victim.uid) for victim in candidate.victims if victim.uid in self.result.victims]
-        victims = tuple([each.pod for each in on if each is not None])
-        return MemberPlacement(placement.pod, replace(candidate, victims=victims))
 
     def _is_pending(self, pod: PendingPod) -> bool:
         return self.gang.pending_members.get(pod.uid) is pod
@@ -282,11 +327,11 @@ class EvictingSearch:
         of_gangs = [each for each in victims if each.group or self.core.gangs.gang_of(each.uid) is not None]
         if keeps_too_few(self.core, of_gangs, self._is_leaving):
             doubtful.update(victim.uid for victim in of_gangs)
-        self.gang.spared_victims |= doubtful
+        self.gang.search_progress.spared_victims |= doubtful
         return bool(doubtful)
 
     def _may_evict(self, victim: Pod, allowed: EvictionRights) -> bool:
-        is_spared = victim.uid in self.gang.terms or victim.uid in self.gang.spared_victims
+        is_spared = victim.uid in self.gang.terms or victim.uid in self.gang.search_progress.spared_victims
         return not is_spared and allowed(victim) and not self.context.eviction_blocked(victim)
 
     # ── one member ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -314,6 +359,7 @@ class EvictingSearch:
         yield _DRY_RUN_COST
         plan, inputs = core.plan(pod.policy), core.evaluation_inputs(pod, self.now_ns)
         dry_run = core.evaluator.dry_run(plan, pod.pod, **inputs, overlay=self.overlay, domain=self.domain)
+        self.is_local &= dry_run.node_local
         allowed = self.context.eviction_rights(pod)
         if self._victims_terminating(pod, dry_run, allowed):
             return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
@@ -368,7 +414,9 @@ class EvictingSearch:
                 self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
                 if best is not None:
                     return best
-            candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
+            self.search_count += 1
+            pods_max = max(_PODS_MIN, PODS_MAX // self.search_count)
+            candidates, best = yield from find_best_candidate(dry_run, evictable, cluster, pods_max)
             if best is None:
                 reasons = rejection_reasons(candidates, dry_run, cluster)
                 return NoGangPlacement(allowed.explain(unavailable_message(node_count, reasons)))

@@ -76,16 +76,15 @@ class GangAttempts:
         self.has_failed = False
         """Whether the attempt has ended, or is about to end, with no member placed."""
 
-    def begin(self, now_ns: int) -> None:
+    def begin(self, now_ns: int, *, is_limited: bool = True) -> None:
         """An attempt begins."""
-        self._pauses = SearchPauses(now_ns)
-        self._member_keys, self._class_numbers = None, {}
-        self.has_failed = False
+        self._pauses = SearchPauses(now_ns, is_limited=is_limited)
+        self._member_keys, self._class_numbers, self.has_failed = None, {}, False
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
         """The attempt continues after a pause."""
-        self._pauses.now_ns = now_ns
+        self._pauses.now_ns, self._pauses.others_wait = now_ns, self._core.queue.has_active
         # One step may pause several times before the search reads it.
         self._pauses.cluster_changed |= cluster_changed
         self._pauses.count += 1
@@ -148,6 +147,10 @@ class GangAttempts:
         ):  # otherwise a domain or a node that was not tried may have enough capacity
             preemption = yield from self._preempt_for_gang(gang, search, may_pause=not placed)
             now_ns = self._pauses.now_ns
+            if gang.search_progress.goes_on:
+                self.has_failed = False
+                self._parking.go_on_later(gang, now_ns)
+                return
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
             self._preemption.clear_gang_nominations(gang, now_ns)
@@ -424,11 +427,8 @@ class GangAttempts:
             return result.fits, [*result.failures.values(), *result.other_domain_failures]
 
         members = members_in_attempt_order(self._core, gang)[: gang.evicting_count]
-        return (
-            yield from self._quota_preemption.reclaim_for_gang(
-                gang, search.refusal, members, find_nodes, now_ns
-            )
-        )
+        reclaim = self._quota_preemption.reclaim_for_gang
+        return (yield from reclaim(gang, search.refusal, members, find_nodes, now_ns))
 
     def _preempt_for_gang(
         self, gang: QueuedGang, search: GangSearchResult, *, may_pause: bool
@@ -437,14 +437,14 @@ class GangAttempts:
         if not any(failure.node_count for failure in search.failures.values()):
             return None
         pauses = self._pauses if may_pause else None  # whatever the search for nodes did: nothing yields now
-        preemption = yield from self._preemption.preempt_for_gang(
-            gang,
-            (yield from self._equivalence_keys(gang)),
-            lambda pod, overlay, domain: self._pod_attempts.evaluate(
-                pod, overlay, self._clock(), domain, diagnosed=False
-            ),
-            lambda pod, node, overlay: self._pod_attempts.add_to_overlay(pod, node, overlay, self._clock()),
-            partial(find_gang_placement, pauses=pauses),
-            self._clock,
+        attempts, clock = self._pod_attempts, self._clock
+        return (
+            yield from self._preemption.preempt_for_gang(
+                gang,
+                (yield from self._equivalence_keys(gang)),
+                lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, clock(), nodes, diagnosed=False),
+                lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, clock()),
+                partial(find_gang_placement, pauses=pauses),
+                clock,
+            )
         )
-        return preemption

@@ -22,6 +22,12 @@ UNPAUSED_EVALUATIONS_MAX, _UNPAUSED_OPERATIONS_MAX = 2_000, 25_000_000
 """The same, for one that must not pause, about half a second: nothing else is decided meanwhile."""
 
 
+def has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
+    """Whether any pod has a lower priority than a member. Otherwise the searches before have found all there is."""
+    lowest = core.cache.ledger.lowest_priority
+    return lowest is not None and lowest < max(pod.pod.priority for pod in gang.pending_members.values())
+
+
 def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | None]:
     """Why the members together are too expensive to decide about. None: they are not."""
     pods = [pod.pod for pod in gang.pending_members.values()]

@@ -1,9 +1,12 @@
 """The hypothetical cluster on which members of a gang are placed."""
 
+from dataclasses import replace
+
 from policysched.evaluate import Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
+from policysched.scheduler.preemption.gang_placement import MemberPlacement
 from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
@@ -45,6 +48,19 @@ def remove_victims(core: SchedulerCore, overlay: Overlay, search: GangSearchResu
         overlay.remove_pod(uid)
 
 
+def nodes_changed_by(core: SchedulerCore, placement: MemberPlacement) -> set[NodeName]:
+    """The node, those of its victims, and those where gangs of victims run that have less to spare now."""
+    groups = core.cache.pod_groups
+    victims = {victim.uid for victim in placement.candidate.victims}
+    gangs = {gang for gang in map(core.gangs.gang_of, victims) if gang is not None}
+    keys = {key for uid in victims for key in groups.keys_of(uid)}
+    victims.update(*(gang.placed_members for gang in gangs))
+    # Those of a PodGroup of another scheduler are in no gang of ours.
+    victims.update(observed.pod.uid for key in keys for observed in groups.members(key))
+    placements = (core.cache.ledger.placement(uid) for uid in victims)
+    return {placement.node, *(member.node for member in placements if member is not None)}
+
+
 def present_victims(core: SchedulerCore, search: GangSearchResult) -> dict[PodUid, NodeName]:
     """The victims of a search that are still on their nodes."""
     placement_of = core.cache.ledger.placement
@@ -53,3 +69,13 @@ def present_victims(core: SchedulerCore, search: GangSearchResult) -> dict[PodUi
         for uid, node in search.victims.items()
         if (placement := placement_of(uid)) is not None and placement.node == node
     }
+
+
+def without_gone_victims(
+    core: SchedulerCore, placement: MemberPlacement, search: GangSearchResult
+) -> MemberPlacement:
+    """With the present state of the others."""
+    candidate, placement_of = placement.candidate, core.cache.ledger.placement
+    on = [placement_of(victim.uid) for victim in candidate.victims if victim.uid in search.victims]
+    victims = tuple([each.pod for each in on if each is not None])
+    return MemberPlacement(placement.pod, replace(candidate, victims=victims))

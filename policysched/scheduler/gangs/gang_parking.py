@@ -6,7 +6,7 @@ The gang is parked last. Until then it is being attempted, so that nothing sees 
 from dataclasses import dataclass
 
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.attempt_result import EVICTIONS_UNANSWERED, AttemptFailure
+from policysched.scheduler.attempt_result import EVICTIONS_UNANSWERED, AttemptFailure, undo_attempt
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message, requeue_conditions
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -16,6 +16,8 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import POD_OPERATIONS_PER_SLICE, VISITS_PER_PIECE, Steps, visit_in_pieces
 
 _MEMBER_COST = 2
+_REST_DIVISOR = 4
+"""Of the first backoff: about as long as a piece of a search after which others are attempted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,15 @@ class GangParking:
             reason="Unschedulable",
             message=next(iter(gang.pending_members.values())).pending_message or EVICTIONS_UNANSWERED,
         )
+
+    def go_on_later(self, gang: QueuedGang, now_ns: int) -> None:
+        """The search has ended for entries that wait, which are attempted first: also those behind the gang in its policy, as in
+        pauses. The attempt does not count."""
+        gang.search_progress.goes_on = False
+        undo_attempt(gang)
+        gang.backoff_until_ns = now_ns + self.core.limits.backoff_ns(1) // _REST_DIVISOR
+        gang.in_error_backoff = self.core.queue.has_active  # otherwise it goes on at once
+        self.core.queue.enqueue(gang, now_ns, "ScheduleAttemptFailure")
 
     def park(
         self,

@@ -14,9 +14,10 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.evicting_search import EvictingSearch, has_evictable_pods
+from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_domains import preemption_domains
-from policysched.scheduler.gangs.gang_search_result import SearchPauses
+from policysched.scheduler.gangs.gang_limits import has_evictable_pods
+from policysched.scheduler.gangs.gang_search_result import NEXT_ROUND_NS, SearchPauses
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.gang_placement import (
     VICTIMS_CHANGED,
@@ -29,6 +30,7 @@ from policysched.scheduler.preemption.gang_placement import (
 from policysched.scheduler.preemption.nominations import has_first_holds
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
@@ -52,10 +54,12 @@ def find_gang_placement(
     outcome = yield from _search_domains(core, gang, context, now_ns, pauses)
     if isinstance(outcome, NoGangPlacement) and outcome.waits:
         return outcome
-    spared, gang.spared_victims = gang.spared_victims, set()
-    if isinstance(outcome, NoGangPlacement) and spared:
-        ended_ns = now_ns if pauses is None else pauses.now_ns
+    progress, gang.search_progress = gang.search_progress, SearchProgress()
+    ended_ns = now_ns if pauses is None else pauses.now_ns
+    if isinstance(outcome, NoGangPlacement) and progress.spared_victims:
         return replace(outcome, retry_ns=ended_ns + core.limits.backoff_ns(gang.attempts))
+    if isinstance(outcome, NoGangPlacement) and progress.failed_domains:  # they may have changed since
+        return replace(outcome, retry_ns=ended_ns + NEXT_ROUND_NS)
     return outcome
 
 
@@ -67,12 +71,15 @@ def _search_domains(
     pauses: SearchPauses | None,
 ) -> Steps[GangPlacement | NoGangPlacement]:
     keys, limit = gang.required_keys, BacktrackLimit(core.limits.gang_backtracks_max)
+    progress, failed = gang.search_progress, set[TopologyDomain]()
     outcomes: list[NoGangPlacement] = []
     placements: list[GangPlacement] = []
     domains: list[TopologyDomain | None] = [None]
     pauses_before = 0 if pauses is None else pauses.count
     if keys:
         domains = [*preemption_domains(core, gang, keys, now_ns)[:_DOMAINS_MAX]]
+        domains = [domain for domain in domains if domain not in progress.failed_domains]
+        domains.sort(key=lambda domain: progress.scope[:1] != (domain,))  # it has placements that are kept
     for domain in domains or [TopologyDomain(keys[-1], None)]:
         if (outcomes or placements) and not limit.spend(_domain_cost(core, gang, context)):
             break
@@ -86,9 +93,11 @@ def _search_domains(
         if isinstance(outcome, GangPlacement):
             placements.append(outcome)
         elif outcome.waits:
+            progress.failed_domains |= failed
             return outcome
         else:
             outcomes.append(outcome)
+            failed.update(() if domain is None else (domain,))
         if len(placements) == _DOMAINS_SUFFICIENT or not has_evictable_pods(core, gang):
             break
         if placements and pauses is not None and pauses.count > pauses_before:

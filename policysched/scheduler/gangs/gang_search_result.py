@@ -25,7 +25,7 @@ from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.unschedulable_message import unavailable_message
 
-_NEXT_ROUND_NS = 60 * SECOND_NS
+NEXT_ROUND_NS = 60 * SECOND_NS
 """When the domains are tried from the first one again, after a round that took several attempts."""
 
 
@@ -66,12 +66,15 @@ class GangSearchResult:
 @dataclass(slots=True)
 class SearchPauses:
     """Where an attempt may pause, and what its search is told afterwards. `search`: what is offered in the present step, if the
-    cluster may change before the next one. `count`: of the pauses so far."""
+    cluster may change before the next one. `count`: of the pauses so far. `is_limited`: to slices, as others may wait, which
+    `others_wait` tells of the end of the last pause."""
 
     now_ns: int = 0
     search: GangSearchResult | None = None
     cluster_changed: bool = False
     count: int = 0
+    is_limited: bool = False
+    others_wait: bool = False
 
 
 def wanted(gang: QueuedGang) -> object:
@@ -119,7 +122,7 @@ def requeue_conditions(
     if search.domains_tried is not None:
         expiries.append(now_ns + core.limits.backoff_ns(1))
     elif search.ends_round:  # the domains of earlier attempts may have changed since
-        expiries.append(now_ns + _NEXT_ROUND_NS)
+        expiries.append(now_ns + NEXT_ROUND_NS)
     if core.cache.devices.allocation_cache.is_cut_off:  # maybe in the search with evictions
         expiries.append(next_device_search_ns(now_ns))
     return events, earlier_ns(*expiries)

@@ -46,7 +46,7 @@ from policysched.scheduler.steps import Steps
 
 _FIRST_BATCH_NODES = 4
 _FORGOTTEN = -1  # no entry of the heap has this serial
-_PODS_MAX = 2_500
+PODS_MAX = 2_500
 """On evaluated nodes, also for all members of a class of a gang together, before the best of these suffices: where pods differ
 much in what they request, the lower bounds of many nodes are below what their evictions cost. That of a node where
 all pods are needed is exact."""
@@ -60,8 +60,8 @@ _PODS_PER_COST_UNIT = 4
 class BestFirstSearch:
     """Nodes with pods that may be evicted. `refresh` must be called for nodes that changed."""
 
-    def __init__(self, evictable: EvictablePods) -> None:
-        self._evictable = evictable
+    def __init__(self, evictable: EvictablePods, pods_max: int | None = None) -> None:
+        self._evictable, self._pods_max = evictable, pods_max or PODS_MAX
         self._bounded: set[NodeName] = set()  # with the bound for this pod: others have the one for any pod
         self._evaluated: dict[NodeName, VictimSelection] = {}  # with exact disruption
         self._unmet: dict[NodeName, list[str]] = {}  # of hopeless nodes: the reasons
@@ -87,7 +87,7 @@ class BestFirstSearch:
         """The least disruptive candidate, among equals the first node. None: there is no candidate."""
         batch_size, in_vain = _FIRST_BATCH_NODES, 0
         while True:
-            if self._pod_count > _PODS_MAX and self._evaluated:
+            if self._pod_count > self._pods_max and self._evaluated:
                 evaluated = [self._evaluated[node] for node in sorted(self._evaluated)]
                 return least_disruptive(evaluated).candidate()
             if in_vain > _PODS_IN_VAIN_MAX and not self._evaluated:
@@ -198,9 +198,9 @@ def _bound_cost(pods: Sequence[Pod]) -> int:
 
 
 def find_best_candidate(
-    dry_run: DryRun, evictable: EvictablePods, cluster: PreemptionInputs
+    dry_run: DryRun, evictable: EvictablePods, cluster: PreemptionInputs, pods_max: int | None = None
 ) -> Steps[tuple[BestFirstSearch, Candidate | None]]:
-    """Search a node-local dry run; return the candidates for reuse, and the best one."""
+    """Search a node-local dry run; return the candidates for reuse, and the best one. `pods_max`: instead of `PODS_MAX`."""
     assert dry_run.node_local, "an eviction on one node may change the verdict about another"
     new = [node for node in dry_run.potential_nodes if node not in evictable.ordered_nodes]
     for node in new:
@@ -211,7 +211,7 @@ def find_best_candidate(
     if new:
         evictable.ordered_nodes.update(new)
         evictable.in_order.sort()
-    candidates = BestFirstSearch(evictable)
+    candidates = BestFirstSearch(evictable, pods_max)
     best = yield from candidates.best(dry_run, cluster)
     return candidates, best
 

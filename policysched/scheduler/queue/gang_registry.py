@@ -19,6 +19,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.blame import ObjectId, change_id
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.text.sanitize import sanitize_line
 
 Value = TypeVar("Value")
@@ -69,7 +70,7 @@ class QueuedGang(QueueEntry):
         "placed_members",
         "restarted_ns",
         "runs_unpaused",
-        "spared_victims",
+        "search_progress",
         "terms",
         "unqueued_members",
         "was_restarted",
@@ -91,7 +92,7 @@ class QueuedGang(QueueEntry):
         self.restarted_ns = 0
         self.was_restarted = False
         self.runs_unpaused = False  # the next attempt: this one yielded after a pause
-        self.spared_victims: set[PodUid] = set()  # in a row of attempts that ended in doubts about them
+        self.search_progress = SearchProgress()
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources
@@ -183,11 +184,8 @@ class QueuedGang(QueueEntry):
 
     @property
     def has_quorum(self) -> bool:
-        if self.held:
-            return False
-        if self.best_effort:
-            return True
-        return self.member_count >= self.minimum and self._lacking(self._requested) is None
+        is_complete = self.member_count >= self.minimum and self._lacking(self._requested) is None
+        return not self.held and (self.best_effort or is_complete)
 
     @property
     def incomplete_message(self) -> str:
@@ -277,6 +275,7 @@ class QueuedGang(QueueEntry):
     def _add_placed(self, uid: PodUid, terms: GangTerms) -> None:
         self._count_terms(uid, terms)
         self.placed_members[uid] = None
+        self.search_progress = SearchProgress()
 
     def _remove(self, uid: PodUid) -> None:
         pod = self.pending_members.pop(uid, None)

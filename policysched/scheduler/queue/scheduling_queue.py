@@ -2,9 +2,8 @@
 
 Each policy has its own queue in its own order; `active_queues` says which policy is next. An entry that fails is parked
 with its equivalence class (the pods that agree on everything that the policy reads, and so share one verdict). A thousand
-replicas that do not fit are one parked group, and an event that could help them
-requeues one member as a representative. If it is placed the next one follows, otherwise all stay parked. An event among
-50,000 parked pods therefore costs one evaluation for each class, not one for each pod.
+replicas that do not fit are one parked group, and an event that could help them requeues one member as a representative. If it is
+placed the next one follows, otherwise all stay parked. An event among 50,000 parked pods costs one evaluation for each class.
 
 No event is lost between an attempt and its parking: events are applied between attempts, and in the pauses of a gang's
 attempt, which open its parked group at once (`missed_events`).
@@ -38,9 +37,8 @@ class SchedulingQueue:
     `group_dropped` is told the key and the policy of each parked group that is gone.
     `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
     where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
-    yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the
-    cluster must not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could
-    have been requeued by since.
+    yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the cluster must
+    not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could have been requeued by since.
     """
 
     def __init__(
@@ -75,6 +73,11 @@ class SchedulingQueue:
         return bool(self._backoff.heads(self._held_policies))
 
     @property
+    def has_active(self) -> bool:
+        """Whether an active entry may be attempted."""
+        return self._active.can_pop
+
+    @property
     def only_overdrawn_left(self) -> bool:
         """Whether there are active entries, all of them of overdrawn namespaces."""
         return (
@@ -106,8 +109,7 @@ class SchedulingQueue:
         self, gang: QueueEntry, except_policies: Collection[str], *, overtaking: bool
     ) -> PendingPod | None:
         """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
-        nothing that it waits for is ahead of it, in backoff or in an overdrawn namespace. Those behind the gang in its policy, and those of lower priority, only if
-        `overtaking`."""
+        nothing that it waits for is ahead of it, in backoff or in an overdrawn namespace. Those behind the gang only if `overtaking`."""
         heads = [
             head
             for policy, head in self._active.heads().items()
@@ -354,7 +356,6 @@ class SchedulingQueue:
         yield from self._active.of_policy(policy)
 
     def parked_groups(self) -> Iterator[ParkedGroup]:
-        """In no order."""
         return iter(self._groups)
 
     @property
@@ -446,5 +447,4 @@ class SchedulingQueue:
             yield self.attempting
 
     def _count(self, queue: str, event: str, pods: int = 1) -> None:
-        label = (queue, event)
-        self.incoming_counts[label] = self.incoming_counts.get(label, 0) + pods
+        self.incoming_counts[queue, event] = self.incoming_counts.get((queue, event), 0) + pods

@@ -1,0 +1,146 @@
+"""A long search with evictions ends for entries that are not decided in pauses, and goes on with what it has found."""
+
+import pytest
+
+from policysched.scheduler import commands as c
+from policysched.scheduler.gangs import evicting_search
+from policysched.scheduler.gangs.evicting_search import EvictingSearch
+from policysched.scheduler.gangs.gang_parking import GangParking
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from tests.builders import node, pod
+from tests.scheduler.rig import Rig
+from tests.scheduler.test_evicting_pauses import (
+    SPREAD,
+    decide_until_pause,
+    finish,
+    full_nodes,
+    low,
+    members,
+    rig,
+)
+
+
+def waits(name: str = "w") -> object:
+    """A gang is not decided in a pause."""
+    labels = {"group": name, "least": "1"}
+    return pod(name, cpu="500m", scheduler="running", namespace="others", labels=labels)
+
+
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The members for which a node is looked for."""
+    names, place_member = list[str](), EvictingSearch.place_member
+
+    def count(self, pod):  # type: ignore[no-untyped-def]
+        names.append(pod.pod.name)
+        return place_member(self, pod)
+
+    monkeypatch.setattr(EvictingSearch, "place_member", count)
+    return names
+
+
+def kinds(scheduler: Rig) -> list[type]:
+    return [type(command) for command in scheduler.commands if isinstance(command, c.Bind | c.Evict)]
+
+
+@pytest.mark.parametrize(
+    "policy", [None, SPREAD], ids=["nodes by themselves", "a rule depends on other nodes"]
+)
+def test_a_gang_of_others_is_bound_before_a_long_search_with_evictions_ends(policy: str | None) -> None:
+    more = {} if policy is None else {"policy": policy}
+    scheduler = rig(*full_nodes(6), node("free", cpu="2"), *members(6), **more)
+    decide_until_pause(scheduler)
+
+    scheduler.observe(waits())
+    scheduler.settle()
+
+    assert kinds(scheduler)[:1] == [c.Bind]
+    scheduler.pass_time(1)
+    assert len(finish(scheduler)) == 6
+
+
+def test_the_search_goes_on_with_the_members_that_have_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = searched(monkeypatch)
+    scheduler = rig(*full_nodes(6), node("free", cpu="2"), *members(6))
+    decide_until_pause(scheduler, victim_count=3)
+    scheduler.observe(waits())
+    scheduler.settle()
+    scheduler.pass_time(1)
+
+    assert kinds(scheduler) == [c.Bind, *[c.Evict] * 6]
+    assert sorted(names) == [f"g{index}" for index in range(6)]
+    assert len(finish(scheduler)) == 6
+
+
+def test_a_member_whose_node_changed_meanwhile_gets_another_one() -> None:
+    scheduler = rig(*full_nodes(6), node("free", cpu="2"), *members(5))
+    pause = decide_until_pause(scheduler, victim_count=2)
+    scheduler.observe(waits())
+    while not pause.gang.search_progress.kept or scheduler.scheduler.attempt_in_progress:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    taken = sorted(pause.search.victims.values())[0]
+    scheduler.observe(low("late", taken, cpu="3", priority=200))
+    scheduler.settle()
+    scheduler.pass_time(1)
+
+    nodes = finish(scheduler)
+    assert len(nodes) == 5 and taken not in nodes.values()
+
+
+def test_an_attempt_that_is_given_up_leaves_what_it_has_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = searched(monkeypatch)
+    scheduler = rig(*full_nodes(6), *members(5), head_start=10**6)
+    pause = decide_until_pause(scheduler, victim_count=4)
+    taken = sorted(pause.search.victims.values())[0]
+
+    scheduler.observe(low("late", taken, cpu="3", priority=200))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert [names.count(name) for name in ("g0", "g1", "g2", "g3")] == [2, 1, 1, 1]  # g0 lost its node
+    assert len(finish(scheduler)) == 5
+
+
+def test_an_entry_that_yields_to_the_gang_waits_for_a_part_of_the_search() -> None:
+    """While it waits the search has no pauses."""
+    scheduler = rig(*full_nodes(6), *members(6))
+    core = scheduler.scheduler._core
+    decide_until_pause(scheduler)
+    ends, go_on_later = [], GangParking.go_on_later
+
+    def count(self: GangParking, gang: QueuedGang, now_ns: int) -> None:
+        ends.append(gang)
+        go_on_later(self, gang, now_ns)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GangParking, "go_on_later", count)
+        patch.setattr(type(core.queue), "has_active", property(lambda _: True))
+        scheduler.settle()
+        scheduler.pass_time(5)
+
+    assert len(ends) >= 3
+    assert len(finish(scheduler)) == 6
+
+
+def test_a_failed_search_forgets_what_it_has_found() -> None:
+    scheduler = rig(*full_nodes(3), *members(4))
+    gang = decide_until_pause(scheduler).gang
+    scheduler.settle()
+
+    assert not gang.search_progress.kept
+
+
+def test_the_classes_of_a_gang_evaluate_few_pods_where_bounds_are_poor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pods of a node differ much in what they request, so that no bound tells which node is the best."""
+    maxima, find = [], evicting_search.find_best_candidate
+
+    def count(dry_run, evictable, cluster, pods_max):  # type: ignore[no-untyped-def]
+        maxima.append(pods_max)
+        return find(dry_run, evictable, cluster, pods_max)
+
+    monkeypatch.setattr(evicting_search, "find_best_candidate", count)
+    scheduler = rig(*full_nodes(100), *members(100), head_start=10**6)
+    scheduler.settle()
+
+    assert maxima[0] == 2_500 and maxima[-1] == 50 and sum(maxima) < 16_000
