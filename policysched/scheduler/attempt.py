@@ -194,7 +194,7 @@ class PodAttempts:
             return "nominated", pod.policy, pod.uid
         if self._core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace):
             return "stale claim", pod.policy, pod.uid
-        reads, charge = self._core.cluster_read_key(pod), self._core.quotas.charge(pod.pod)
+        reads, charge = self._core.cluster_read_key(pod), self._core.quotas.charge_that_takes_back(pod.pod)
         key = pod.pod.namespace, pod.equivalence_key, reads, charge
         return (*key, pod.priority) if nominated else key
 

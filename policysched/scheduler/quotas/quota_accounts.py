@@ -155,6 +155,11 @@ class QuotaAccounts:
         account = self.accounts.get(pod.scheduler)
         return None if account is None else account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
 
+    def charge_that_takes_back(self, pod: Pod) -> QuotaCharge | None:
+        """None: the policy has no quotas, or evicts nobody for them."""
+        account = self.accounts.get(pod.scheduler)
+        return None if account is None or not account.plan.allows_preemption else self.charge(pod)
+
     def charge_of(self, pod: Pod) -> QuotaCharge:
         """As `charge`, of a policy that has quotas."""
         charge = self.charge(pod)
@@ -203,9 +208,9 @@ class QuotaAccounts:
             self.wait(key, pod.scheduler, (refusal.block.node,), (refusal.charge,))
             return
         self.stop_waiting(key, pod.scheduler)
-        if by_nodes and account.plan.allows_preemption and pod.preemption_policy != "Never":
-            admitted = self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits))
-            admitted.add(key, self.charge_of(pod))
+        charge = self.charge_that_takes_back(pod)
+        if by_nodes and charge is not None and pod.preemption_policy != "Never":
+            self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits)).add(key, charge)
 
     def wait(
         self,
