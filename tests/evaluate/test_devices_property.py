@@ -1,6 +1,7 @@
 """Cached device allocations agree with fresh searches on random devices and claims, also while these change, and no
 device is allocated twice."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from policysched.cluster.devices import allocator
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.lang.ir.program import Program
 from policysched.lang.ir.rules import BuiltinFilter, BuiltinParamValue, BuiltinScore
@@ -224,6 +226,37 @@ def test_no_device_is_allocated_to_two_claims(scene: Scene) -> None:
     devices_are_allocated_once(scene)
 
 
+def divided_searches_agree(scene: Scene) -> None:
+    """A search that is suspended wherever it can be finds what one in one piece finds, in as many steps."""
+    devices = scene.cache.devices
+    claims = [claim for claim in devices.claims.values() if claim.allocation is None]
+    for node in scene.cache.nodes.values():
+        whole, divided = [devices.allocation_cache._begin_search(claims, node, None) for _ in range(2)]
+        assert outcome(whole, None) == outcome(divided, 1)
+
+
+def outcome(search: allocator.DeviceSearch, piece: int | None) -> tuple[object, int]:
+    try:
+        while not search.advance(piece):
+            pass
+    except DeviceSearchFailed as failed:
+        return failed.message, search.steps
+    return search.result, search.steps
+
+
+@SEARCH
+@given(scene=device_scenes())
+def test_a_divided_search_finds_the_same(scene: Scene) -> None:
+    divided_searches_agree(scene)
+
+
+def over_after_a_piece(search: allocator.DeviceSearch, steps_max: int | None = None) -> bool:
+    """A planted bug: what was not searched yet is forgotten."""
+    search._piece_end = math.inf if steps_max is None else search.steps + 3 * steps_max
+    next(search._parts, None)
+    return True
+
+
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -260,6 +293,7 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
         (dynamic_resources._CachedPodDevices, "lost_claims", lambda *_: 0, times_are_followed, 89),
         (allocator.DeviceSearch, "_is_free", lambda *_: True, devices_are_allocated_once, 6),
         (allocator.DeviceSearch, "_has_capacity", lambda *_: True, devices_are_allocated_once, 7),
+        (allocator.DeviceSearch, "advance", over_after_a_piece, divided_searches_agree, 7),
     ],
     ids=[
         "cached results of a node are not dropped",
@@ -274,6 +308,7 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
         "the filter ignores claims that can no longer be bound",
         "allocated devices count as free",
         "shares of a device are unlimited",
+        "a suspended search is over",
     ],
 )
 def test_a_planted_bug_is_caught(
