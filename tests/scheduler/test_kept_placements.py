@@ -1,11 +1,14 @@
 """A long search with evictions ends for entries that are not decided in pauses, and goes on with what it has found."""
 
+from collections import Counter
+
 import pytest
 
 from policysched.scheduler import commands as c
 from policysched.scheduler.gangs import evicting_search
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_parking import GangParking
+from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
@@ -119,6 +122,22 @@ def test_an_entry_that_yields_to_the_gang_waits_for_a_part_of_the_search() -> No
 
     assert len(ends) >= 3
     assert len(finish(scheduler)) == 6
+
+
+def test_each_part_of_a_search_is_at_the_expense_of_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is queued before pods of others that come later."""
+    scheduler = rig(*full_nodes(6), *members(6))
+    time, charged = scheduler.scheduler.core.queue.decision_time, Counter[str]()
+    monkeypatch.setattr(time, "charge_failed_attempt", lambda name, ns: charged.update({name: ns}))
+    gang = decide_until_pause(scheduler).gang
+    scheduler.observe(waits())
+
+    while gang.state is QueueState.ATTEMPTING:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        scheduler.scheduler.account_time(1_000_000)
+
+    assert gang.search_progress.kept and not scheduler.of(c.Evict), "the search goes on later"
+    assert charged["default"] > 0
 
 
 def test_a_failed_search_forgets_what_it_has_found() -> None:

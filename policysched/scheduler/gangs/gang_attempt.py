@@ -148,7 +148,6 @@ class GangAttempts:
             preemption = yield from self._preempt_for_gang(gang, search, may_pause=not placed)
             now_ns = self._pauses.now_ns
             if gang.search_progress.goes_on:
-                self.has_failed = False
                 self._parking.go_on_later(gang, now_ns)
                 return
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
