@@ -129,6 +129,43 @@ def test_victims_are_taken_where_the_pod_fits() -> None:
     assert rig.placements() == {"own": "n"}
 
 
+def test_victims_are_taken_where_the_pod_fits_if_another_quota_than_the_first_lends_there() -> None:
+    """Both quotas are used up: team d borrows on a node that takes no pods, and organisation y on the other."""
+    text = """\
+policy test version 1
+filter node_resources_fit
+filter node_unschedulable
+quota org by pod.namespace {
+  "x" { cpu = 3 }
+  "y" { cpu = 2 borrow any }
+  others { cpu = 0 }
+}
+quota team by pod.labels["team"] else "none" {
+  "a" { cpu = 2 }
+  "c" { cpu = 2 }
+  "d" { cpu = 1 borrow any }
+  others { cpu = 0 }
+}
+"""
+    nodes = node("open", cpu="3"), node("cordoned", cpu="2", unschedulable=True)
+    of_a, of_c, of_d = ({"team": team} for team in "acd")
+    rig = Rig(
+        text,
+        *nodes,
+        placed(pod("a0", namespace="x", cpu="1", labels=of_a), "open"),
+        *[placed(pod(f"c{at}", namespace="y", cpu="1", labels=of_c), "open") for at in range(2)],
+        placed(pod("d0", namespace="y", cpu="2", labels=of_d), "cordoned"),
+    )
+
+    rig.observe(pod("own", namespace="x", cpu="1", labels=of_a))
+    rig.settle()
+
+    assert len(victims(rig)) == 1
+    assert victims(rig)[0] in {"c0", "c1"}
+    carry_out_evictions(rig)
+    assert rig.placements() == {"own": "open"}
+
+
 def test_a_borrowing_gang_goes_whole() -> None:
     rig = Rig(TEAMS, node("n", cpu="100"))
     running(rig, pods("a", 2, cpu="4", labels={"group": "g"}), pods("b", 4))

@@ -181,10 +181,11 @@ class QuotaPreemption:
     def _candidate_on_one_node(
         self, pod: PendingPod, refusal: QuotaRefusal, now_ns: int
     ) -> Steps[Candidate | None]:
-        """The least disruptive node where the pod fits without pods of borrowers, with more victims elsewhere if those
-        are too few for the quotas."""
+        """The least disruptive node where the pod fits without pods of borrowers, in any quota that refuses it, with more
+        victims elsewhere if those are too few for the quotas."""
         core, search = self._core, self._search(pod, refusal, refusal.usage, now_ns)
         assert search is not None, f"{pod} may evict no pod"
+        charge, blocks = refusal.charge, list(refusal.usage.blocks(refusal.charge))
         cluster = PreemptionInputs(
             lambda node: core.cache.ledger.usage(node).pods.values(),
             lambda uid: core.cache.pods[uid].started_ns,
@@ -201,16 +202,16 @@ class QuotaPreemption:
         )
         chosen, _ = yield from self._preemption.choose(
             dry_run,
-            lambda victim: search.may_evict(victim) and search.borrows(refusal, victim),
+            lambda victim: search.may_evict(victim) and search.borrows(blocks, charge, victim),
             cluster,
         )
         if chosen is None:
             return None
         for victim in chosen.victims:  # together they may be more than their entity borrows
-            if not search.borrows(refusal, victim):
+            if not search.borrows(blocks, charge, victim):
                 return None
             search.take(victim)
-        victims = yield from search.find((refusal.charge,), kept=chosen.victims)
+        victims = yield from search.find((charge,), kept=chosen.victims)
         return None if victims is None else replace(chosen, victims=victims)
 
     def _evict(

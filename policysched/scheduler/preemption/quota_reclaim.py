@@ -23,7 +23,6 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.quotas.quota_account import ChargedPod, QuotaAccount
-from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage, summed
 from policysched.scheduler.steps import Steps
 
@@ -72,13 +71,13 @@ class ReclaimSearch:
         yield from self._reprieve(together, {pod.uid for pod in kept})
         return tuple(charged.pod for charged in self._ordered(self.victims.values()))
 
-    def borrows(self, refusal: QuotaRefusal, victim: Pod) -> bool:
-        """Whether the pod's entity still borrows without the victims so far."""
+    def borrows(self, blocks: Collection[QuotaBlock], charge: QuotaCharge, victim: Pod) -> bool:
+        """Whether the victim's entity still borrows, without the victims so far, what one of the blocks lacks."""
         charged = self.account.charged(victim.uid)
         return (
             charged is not None
             and victim.uid not in self.victims
-            and self.lent.may_reclaim(refusal.block, refusal.charge, charged.charge)
+            and any(self.lent.may_reclaim(block, charge, charged.charge) for block in blocks)
         )
 
     def take(self, victim: Pod) -> None:
