@@ -38,6 +38,9 @@ class SelectorIndex:
         self._required: list[int] = []
         """How many keys each selector requires: the selectors whose number has this binary digit, the lowest first."""
 
+    def __len__(self) -> int:
+        return len(self._selectors)
+
     def put(self, name: str, selector: LabelSelector) -> None:
         """Adds a selector, or replaces the one of its name."""
         self.remove(name)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policysched.cluster import disruption_budgets
 from policysched.cluster.disruption_budgets import (
     BudgetsAfterEvictions,
     DisruptionBudgets,
@@ -197,6 +198,27 @@ def test_a_pod_whose_budgets_require_something_of_very_many_labels_violates_one(
     index.put(budget(allowed=5, labels=labels))
 
     assert (some, violating_in(index, [db("a", labels=labels)])) == ([], ["a"])
+
+
+def test_each_pod_of_a_namespace_with_very_many_budgets_violates_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of the values that their selectors list would otherwise take memory for each budget of the namespace."""
+    monkeypatch.setattr(disruption_budgets, "_INDEXED_MAX", 3)
+    index, plain = DisruptionBudgets(), dict[str, DisruptionBudget]()
+    pods = [db(f"p{number}", labels={"number": str(number)}) for number in range(6)]
+    for number in range(6):
+        each = replace(budget(allowed=number % 2, labels={"number": str(number)}), name=f"b{number}")
+        index.put(each)
+        plain[each.name] = each
+        few = split_by_budget(pods, list(plain.values()))[0] if number < 3 else pods
+        assert split_by_budget(pods, index)[0] == few
+    index.put(replace(plain["b4"], selector=LabelSelector(())))
+    del plain["b4"]
+    for name in ("b1", "b5"):
+        assert violating_in(index, pods) == [pod.name for pod in pods]
+        index.remove("default", name)
+        del plain[name]
+
+    assert split_by_budget(pods, index) == split_by_budget(pods, list(plain.values()))
 
 
 def violating_in(index: DisruptionBudgets, pods: list[Pod]) -> list[str]:
