@@ -276,6 +276,7 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
     ("where", "part", "planted", "holds", "known"),
     [
         (DeviceChangeStamps, "pool_changed", lambda *_: None, changes_are_followed, 38),
+        (DeviceChangeStamps, "slices_changed", DeviceChangeStamps.pool_changed, changes_are_followed, 38),
         (DeviceChangeStamps, "changed_nodes", lambda *_: set(), changes_are_followed, 56),
         (DeviceCache, "exclusive_node_of", lambda *_: "n0", changes_are_followed, 48),
         (DeviceCache, "_recount", lambda *_: frozenset(), changes_are_followed, 0),
@@ -297,6 +298,7 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
     ],
     ids=[
         "cached results of a node are not dropped",
+        "pools of a node are kept when its slices change",
         "changed nodes are not reevaluated",
         "every pool belongs to one node",
         "allocations are not counted",

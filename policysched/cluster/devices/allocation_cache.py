@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 
 from policysched.cluster.devices.allocator import (
@@ -29,7 +30,7 @@ from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
-from policysched.cluster.devices.pools import DevicePool, pools_for
+from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
 from policysched.cluster.devices.search_outcomes import (
     CachedOutcome,
     OutcomeCache,
@@ -39,6 +40,7 @@ from policysched.cluster.devices.search_outcomes import (
     SuspendedSearch,
 )
 from policysched.cluster.devices.selector_results import SelectorResults
+from policysched.cluster.devices.shared_counters import CountersLeft
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.devices import (
     DeviceAllocation,
@@ -104,6 +106,7 @@ class AllocationCache:
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
         self._counts: dict[NodeName, tuple[Hashable, Mapping[str, str], dict[str, tuple[int, int]]]] = {}
         self._outcomes = OutcomeCache()
+        self._counters_left = CountersLeft()
         self._allowance: SearchAllowance | None = None
         self._cut_off: SearchAllowance | None = None
         self._last_number = 0
@@ -240,7 +243,7 @@ class AllocationCache:
             self._allowance.steps_left -= NODE_STEPS
         if overlay is None and self._allowance is not None:
             return self._search_until_cut_off(claims, node, answers, self._allowance)
-        outcome = self.search_uncached(claims, node, overlay)
+        outcome = self._advance(self._begin_search(claims, node, overlay), None)[1]
         exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if overlay is None or state is None:
             answers.by_node[node.name] = CachedOutcome(stamp, node.labels, outcome)
@@ -255,18 +258,27 @@ class AllocationCache:
     def search_uncached(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
-        """As `find`, without the cache."""
-        search = self._begin_search(claims, node, overlay)
+        """As `find`, without the cache, and without pools and counters that are kept."""
+        pool_slices = cache(lambda pool: PoolSlices(self._slices.of_pool(pool)))
+        pools = pools_for(node, self._slices.candidates_for(node.name), pool_slices)
+        search = self._begin_search(claims, node, overlay, pools, CountersLeft())
         return self._advance(search, None)[1]
 
     def _begin_search(
-        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
+        self,
+        claims: Sequence[ResourceClaim],
+        node: Node,
+        overlay: DeviceOverlay | None,
+        pools: tuple[DevicePool, ...] | None = None,
+        counters_left: CountersLeft | None = None,
     ) -> DeviceSearch:
         allocated = (
             AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
         )
-        pools, matches = self._pools_of(node), self.selector_results.matches
-        return DeviceSearch(claims, node, pools, allocated, self._classes, matches)
+        pools, left = self._pools_of(node) if pools is None else pools, counters_left or self._counters_left
+        return DeviceSearch(
+            claims, node, pools, allocated, self._classes, self.selector_results.matches, left
+        )
 
     def _advance(self, search: DeviceSearch, steps_max: int | None) -> tuple[bool, SearchOutcome]:
         """Whether the search is over, and its outcome."""
@@ -390,7 +402,7 @@ class AllocationCache:
         cached = self._pools.get(node.name)
         if cached is not None and cached[0] == stamp and cached[1] == node.labels:
             return cached[2]
-        pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.of_pool)
+        pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.pool_slices)
         self._pools[node.name] = stamp, node.labels, pools
         return pools
 

@@ -32,7 +32,7 @@ from policysched.cluster.devices.device_requests import (
 )
 from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
-from policysched.cluster.devices.shared_counters import SharedCounters
+from policysched.cluster.devices.shared_counters import CountersLeft, SharedCounters
 from policysched.model.devices import (
     Device,
     DeviceClass,
@@ -150,6 +150,7 @@ class DeviceSearch:
         allocated: AllocatedDevices,
         classes: Mapping[str, DeviceClass],
         matches: SelectorMatches,
+        counters_left: CountersLeft,
     ) -> None:
         self._claims = claims
         self._pools = pools
@@ -160,7 +161,7 @@ class DeviceSearch:
         self.result: DeviceSearchResult | None = None
         self._piece_end: float = math.inf
         self._parts = self._run()
-        self._counters = SharedCounters(allocated)
+        self._counters = SharedCounters(allocated, counters_left)
         self._claims_of_device: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, Mapping[str, Fraction]] = {}
         self._share_counts: Counter[DeviceId] = Counter()

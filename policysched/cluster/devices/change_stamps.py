@@ -16,6 +16,8 @@ class DeviceChangeStamps:
         self._shared = 0
         self._classes = 0
         self._nodes: dict[NodeName, int] = {}
+        self._shared_slices = 0
+        self._slices: dict[NodeName, int] = {}
         self._claims: dict[ResourceClaimKey, int] = {}
         self._changed_nodes: set[NodeName] = set()
 
@@ -37,6 +39,14 @@ class DeviceChangeStamps:
         else:
             self._nodes[node] = stamp
             self._changed_nodes.add(node)
+
+    def slices_changed(self, node: NodeName | None) -> None:
+        """As `pool_changed`, where not only allocations did."""
+        self.pool_changed(node)
+        if node is None:
+            self._shared_slices = self.latest
+        else:
+            self._slices[node] = self.latest
 
     def classes_changed(self) -> None:
         self._classes = self._advance_latest()
@@ -60,8 +70,8 @@ class DeviceChangeStamps:
         return self._nodes.get(node, 0), self._shared, self._classes
 
     def of_slices(self, node: NodeName) -> tuple[int, int]:
-        """The stamp of the devices that the node can use."""
-        return self._nodes.get(node, 0), self._shared
+        """The stamp of the devices that the node can use, allocated or not."""
+        return self._slices.get(node, 0), self._shared_slices
 
     def of_shared_devices(self) -> Hashable:
         """The stamp of devices that several nodes can use, and of classes."""

@@ -169,10 +169,10 @@ class DeviceCache:
         if cached is not None:
             self._remove_slice(cached)
         # Mark the nodes that could use the pool before, and those that can now.
-        self._pool_changed(resource_slice.pool)
+        self._slices_changed(resource_slice.pool)
         self._slices.add(resource_slice)
         self.allocation_cache.selector_results.slice_added(resource_slice.name)
-        self._pool_changed(resource_slice.pool)
+        self._slices_changed(resource_slice.pool)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE if cached else ClusterEvent.RESOURCE_SLICE_ADD})
 
     def drop_slice(self, name: str) -> frozenset[ClusterEvent]:
@@ -186,7 +186,7 @@ class DeviceCache:
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 
     def _remove_slice(self, resource_slice: ResourceSlice) -> None:
-        self._pool_changed(resource_slice.pool)
+        self._slices_changed(resource_slice.pool)
         self._slices.remove(resource_slice)
         self.allocation_cache.selector_results.forget_slice(resource_slice.name)
 
@@ -348,7 +348,7 @@ class DeviceCache:
             for device in allocation.devices
         }
         for pool in {PoolId(device.driver, device.pool) for device in changed}:
-            self._pool_changed(pool)
+            self.stamps.pool_changed(self.exclusive_node_of(pool))
         return _NO_EVENTS if before is None else frozenset({ClusterEvent.DEVICES_FREED})
 
     def _recount_owners(self, key: ResourceClaimKey) -> None:
@@ -366,5 +366,5 @@ class DeviceCache:
         if owners:
             self._owners[key] = owners
 
-    def _pool_changed(self, pool: PoolId) -> None:
-        self.stamps.pool_changed(self.exclusive_node_of(pool))
+    def _slices_changed(self, pool: PoolId) -> None:
+        self.stamps.slices_changed(self.exclusive_node_of(pool))

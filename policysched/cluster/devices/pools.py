@@ -5,64 +5,137 @@ published the pool is incomplete and nothing is allocated from it. Source: `pool
 k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import is_
 
-from policysched.model.devices import Amounts, PoolId, ResourceSlice
+from policysched.model.devices import Amounts, CounterConsumption, PoolId, ResourceSlice
 from policysched.model.nodes import Node
+
+
+class PoolGeneration:
+    """What all slices of a generation have together: `consumptions` of counters by device, and `with_binding_conditions`, the
+    slices that have such devices. Each device is visited once for all nodes."""
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        self.slices = tuple(slices)
+        self.counters: dict[str, Amounts] = {}
+        self.consumptions: dict[str, tuple[CounterConsumption, ...]] = {}
+        self.with_binding_conditions: set[str] = set()
+        defined = Counter(name for each in self.slices for name in each.counters)
+        for each in self.slices:
+            self.counters.update(each.counters)
+        names: set[str] = set()
+        self.repeats_names, undefined = False, False
+        for each in self.slices:
+            for device in each.devices:
+                self.repeats_names |= device.name in names
+                names.add(device.name)
+                if device.binding_conditions:
+                    self.with_binding_conditions.add(each.name)
+                if device.consumes_counters:
+                    known = self.consumptions.get(device.name, ())
+                    self.consumptions[device.name] = (*known, *device.consumes_counters)
+                    undefined |= not self._defines(device.consumes_counters)
+        self.is_invalid = undefined or any(times > 1 for times in defined.values())
+
+    def _defines(self, consumptions: Iterable[CounterConsumption]) -> bool:
+        return all(
+            use.counter_set in self.counters and use.counters.keys() <= self.counters[use.counter_set].keys()
+            for use in consumptions
+        )
+
+    def consists_of(self, slices: Sequence[ResourceSlice]) -> bool:
+        return len(slices) == len(self.slices) and all(map(is_, slices, self.slices))
+
+
+_NO_SLICES = PoolGeneration(())
+
+
+class PoolSlices:
+    """All slices of a pool, until one is added or removed."""
+
+    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+        self._slices = tuple(slices)
+        self.newest = max((each.generation for each in self._slices), default=0)
+        self._generations: dict[int, PoolGeneration] = {}
+        self._part: PoolGeneration | None = None
+        self._nodes: dict[str, _NodesOfDevices] = {}
+
+    def of_generation(self, generation: int) -> PoolGeneration:
+        known = self._generations.get(generation)
+        if known is None:
+            supported = [each for each in self._slices if each.generation == generation and each.is_supported]
+            known = self._generations[generation] = PoolGeneration(supported)
+        return known
+
+    def part(self, slices: Sequence[ResourceSlice]) -> PoolGeneration:
+        """Those that count as the whole pool, where there are more than the pool is said to have."""
+        if self._part is None or not self._part.consists_of(slices):
+            self._part = PoolGeneration(slices)
+        return self._part
+
+    def is_relevant(self, resource_slice: ResourceSlice, node: Node) -> bool:
+        """Whether the node can use one of its devices."""
+        if not resource_slice.per_device_node_selection:
+            return resource_slice.accessible_nodes.includes(node)
+        nodes = self._nodes.get(resource_slice.name)
+        if nodes is None:
+            nodes = self._nodes[resource_slice.name] = _NodesOfDevices(resource_slice)
+        return node.name in nodes.names or any(each.includes(node) for each in nodes.others)
+
+
+class _NodesOfDevices:
+    def __init__(self, resource_slice: ResourceSlice) -> None:
+        nodes = [device.accessible_nodes for device in resource_slice.devices if device.accessible_nodes]
+        self.names = frozenset(each.node for each in nodes if each.node is not None)
+        self.others = [each for each in nodes if each.node is None]
 
 
 @dataclass(frozen=True, slots=True)
 class DevicePool:
-    """`slices`: slices with devices for the node, sorted by name. `other_slices`: other slices of
+    """`slices`: slices with devices for the node, sorted by name. `generation`: of these and the other slices of
     the pool, whose devices may consume the same counters. Nothing is allocated from an `incomplete`
     or `invalid` pool."""
 
     id: PoolId
     slices: tuple[ResourceSlice, ...] = ()
-    other_slices: tuple[ResourceSlice, ...] = ()
-    counters: Mapping[str, Amounts] = field(default_factory=dict)
+    generation: PoolGeneration = field(default=_NO_SLICES)
     incomplete: bool = False
     invalid: bool = False
+
+    @property
+    def counters(self) -> Mapping[str, Amounts]:
+        return self.generation.counters
 
 
 def pools_for(
     node: Node,
     slices: Iterable[ResourceSlice],
-    of_pool: Callable[[PoolId], Iterable[ResourceSlice]],
+    of_pool: Callable[[PoolId], PoolSlices],
 ) -> tuple[DevicePool, ...]:
     """Pools in search order. `slices`: slices that the node may be able to use. `of_pool` returns
     all slices of a pool."""
     by_pool: dict[PoolId, list[ResourceSlice]] = {}
     for resource_slice in slices:
-        if resource_slice.is_supported and _is_relevant(resource_slice, node):
+        if resource_slice.is_supported and of_pool(resource_slice.pool).is_relevant(resource_slice, node):
             _add_newest(by_pool, resource_slice)
     pools = []
     for pool_id, relevant in by_pool.items():
-        generation, whole = relevant[0].generation, relevant
-        if len(relevant) != relevant[0].slice_count:
-            everything = list(of_pool(pool_id))
-            if any(resource_slice.generation > generation for resource_slice in everything):
+        number, slice_count = relevant[0].generation, relevant[0].slice_count
+        everything = of_pool(pool_id)
+        generation = everything.of_generation(number)
+        if len(relevant) != slice_count:
+            if everything.newest > number:
                 continue  # the newer generation has nothing for this node
-            whole = [
-                resource_slice
-                for resource_slice in everything
-                if resource_slice.generation == generation and resource_slice.is_supported
-            ]
-            if len(whole) != relevant[0].slice_count:
+            if len(generation.slices) != slice_count:
                 pools.append(DevicePool(pool_id, incomplete=True))
                 continue
-        pools.append(_build_pool(pool_id, relevant, whole))
+        elif len(generation.slices) != slice_count:
+            generation = everything.part(relevant)
+        pools.append(_build_pool(pool_id, relevant, generation))
     return tuple(sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id)))
-
-
-def _is_relevant(resource_slice: ResourceSlice, node: Node) -> bool:
-    if resource_slice.per_device_node_selection:
-        return any(
-            device.accessible_nodes is not None and device.accessible_nodes.includes(node)
-            for device in resource_slice.devices
-        )
-    return resource_slice.accessible_nodes.includes(node)
 
 
 def _add_newest(by_pool: dict[PoolId, list[ResourceSlice]], resource_slice: ResourceSlice) -> None:
@@ -73,36 +146,20 @@ def _add_newest(by_pool: dict[PoolId, list[ResourceSlice]], resource_slice: Reso
         pool_slices.append(resource_slice)
 
 
-def _build_pool(
-    pool_id: PoolId, relevant: Sequence[ResourceSlice], whole: Sequence[ResourceSlice]
-) -> DevicePool:
+def _build_pool(pool_id: PoolId, relevant: Sequence[ResourceSlice], generation: PoolGeneration) -> DevicePool:
     ordered = sorted(relevant, key=lambda resource_slice: resource_slice.name)
     with_devices = tuple(resource_slice for resource_slice in ordered if not resource_slice.counters)
-    names = [device.name for resource_slice in with_devices for device in resource_slice.devices]
-    counters: dict[str, Amounts] = {}
-    for resource_slice in whole:  # a slice of another node can have the counters of all
-        for name, amounts in resource_slice.counters.items():
-            if name in counters:
-                return DevicePool(pool_id, invalid=True)
-            counters[name] = amounts
-    slice_names = {resource_slice.name for resource_slice in ordered}
-    elsewhere = tuple(resource_slice for resource_slice in whole if resource_slice.name not in slice_names)
-    if len(names) != len(set(names)) or not _defines_all_counters(counters, (*ordered, *elsewhere)):
+    if generation.is_invalid or (generation.repeats_names and _repeat_names(with_devices)):
         return DevicePool(pool_id, invalid=True)
-    return DevicePool(pool_id, with_devices, elsewhere, counters)
+    return DevicePool(pool_id, with_devices, generation)
 
 
-def _defines_all_counters(counters: Mapping[str, Amounts], slices: Iterable[ResourceSlice]) -> bool:
-    return all(
-        use.counter_set in counters and use.counters.keys() <= counters[use.counter_set].keys()
-        for resource_slice in slices
-        for device in resource_slice.devices
-        for use in device.consumes_counters
-    )
+def _repeat_names(slices: Iterable[ResourceSlice]) -> bool:
+    names = [device.name for resource_slice in slices for device in resource_slice.devices]
+    return len(names) != len(set(names))
 
 
 def _has_binding_conditions(pool: DevicePool) -> bool:
     """Pools with such devices come last, since binding them takes time."""
-    return any(
-        device.binding_conditions for resource_slice in pool.slices for device in resource_slice.devices
-    )
+    with_conditions = pool.generation.with_binding_conditions
+    return bool(with_conditions) and any(each.name in with_conditions for each in pool.slices)

@@ -2,11 +2,14 @@
 it."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from weakref import WeakKeyDictionary
 
-from policysched.cluster.devices.device_usage import AllocatedDevices
-from policysched.cluster.devices.pools import DevicePool
-from policysched.model.devices import Device, DeviceId, PoolId
+from policysched.cluster.devices.device_usage import AllocatedDevices, PoolUsage
+from policysched.cluster.devices.pools import DevicePool, PoolGeneration
+from policysched.model.devices import Device, PoolId
 
 CounterKey = tuple[str, str]
 """A counter set and a counter in it."""
@@ -16,9 +19,10 @@ class SharedCounters:
     """Counters of the pools of one search: those of `allocated` devices, and those that the search
     takes."""
 
-    def __init__(self, allocated: AllocatedDevices) -> None:
+    def __init__(self, allocated: AllocatedDevices, left: "CountersLeft") -> None:
         self._allocated = allocated
-        self._available: dict[PoolId, dict[CounterKey, Fraction]] = {}
+        self._left = left
+        self._available: dict[PoolId, Mapping[CounterKey, Fraction]] = {}
         self._used: defaultdict[PoolId, defaultdict[CounterKey, Fraction]] = defaultdict(
             lambda: defaultdict(Fraction)
         )
@@ -28,7 +32,7 @@ class SharedCounters:
         exceeded."""
         available = self._available.get(pool.id)
         if available is None:
-            available = self._available[pool.id] = self._available_in(pool)
+            available = self._available[pool.id] = self._left.of_pool(pool, self._allocated)
         self._adjust(pool.id, device, 1)
         used = self._used[pool.id]
         if all(used[key] <= amount for key, amount in available.items()):
@@ -45,18 +49,56 @@ class SharedCounters:
             for name, amount in consumption.counters.items():
                 used[consumption.counter_set, name] += times * amount
 
-    def _available_in(self, pool: DevicePool) -> dict[CounterKey, Fraction]:
-        """What allocated devices leave of each counter: negative if they exceed it."""
-        left = {
-            (name, key): amount for name, amounts in pool.counters.items() for key, amount in amounts.items()
-        }
-        for resource_slice in (*pool.slices, *pool.other_slices):
-            for device in resource_slice.devices:
-                device_id = DeviceId(*pool.id, device.name)
-                if device.consumes_counters and (
-                    self._allocated.is_wholly_allocated(device_id) or self._allocated.is_shared(device_id)
-                ):
-                    for consumption in device.consumes_counters:
-                        for key, amount in consumption.counters.items():
-                            left[consumption.counter_set, key] -= amount
-        return left
+
+class CountersLeft:
+    """What the allocated devices of the cluster leave of each counter: negative if they exceed it. Kept for all nodes, since
+    a pool of the whole cluster has thousands of devices; of these only those that were allocated or released are visited."""
+
+    def __init__(self) -> None:
+        self._kept: WeakKeyDictionary[PoolGeneration, _Left] = WeakKeyDictionary()
+
+    def of_pool(self, pool: DevicePool, allocated: AllocatedDevices) -> Mapping[CounterKey, Fraction]:
+        of_cluster, *of_overlays = allocated.uses
+        generation, usage = pool.generation, of_cluster.by_pool.get(pool.id, PoolUsage())
+        kept = self._kept.get(generation)
+        if kept is None:
+            kept = _Left(
+                -1,
+                frozenset(),
+                {(name, key): each for name, keys in pool.counters.items() for key, each in keys.items()},
+            )
+        if kept.version != usage.version:
+            released, added = kept.devices - usage.devices, usage.devices - kept.devices
+            counters = _after(kept.counters, generation, added, released)
+            kept = self._kept[generation] = _Left(usage.version, frozenset(usage.devices), counters)
+        counters = kept.counters
+        for overlay in of_overlays:
+            if pool.id in overlay.by_pool:
+                more = overlay.by_pool[pool.id].devices - kept.devices
+                counters = _after(counters, generation, more, ())
+        return counters
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """`counters`: what these devices leave of them, which are allocated in this version of the usage."""
+
+    version: int
+    devices: frozenset[str]
+    counters: Mapping[CounterKey, Fraction]
+
+
+def _after(
+    counters: Mapping[CounterKey, Fraction],
+    pool: PoolGeneration,
+    allocated: Iterable[str],
+    released: Iterable[str],
+) -> Mapping[CounterKey, Fraction]:
+    """A copy, as a suspended search reads the counters of before."""
+    left = dict(counters)
+    for times, names in ((-1, allocated), (1, released)):
+        for name in names:
+            for consumption in pool.consumptions.get(name, ()):
+                for key, amount in consumption.counters.items():
+                    left[consumption.counter_set, key] += times * amount
+    return left

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from policysched.cluster.devices.pools import PoolSlices
 from policysched.model.devices import DeviceTaintRule, PoolId, ResourceSlice
 from policysched.model.identifiers import NodeName
 
@@ -14,11 +15,13 @@ class ResourceSliceIndex:
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}
         self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
+        self._pools: dict[PoolId, PoolSlices] = {}
         self._by_node: dict[NodeName, dict[str, ResourceSlice]] = {}
         self._of_several_nodes: dict[str, ResourceSlice] = {}
 
     def add(self, resource_slice: ResourceSlice) -> None:
         self.by_name[resource_slice.name] = resource_slice
+        self._pools.pop(resource_slice.pool, None)
         self._by_pool.setdefault(resource_slice.pool, {})[resource_slice.name] = resource_slice
         if _exclusive_node(resource_slice) is None or resource_slice.counters:
             self._of_several_nodes[resource_slice.name] = resource_slice
@@ -32,6 +35,7 @@ class ResourceSliceIndex:
 
     def remove(self, resource_slice: ResourceSlice) -> None:
         del self.by_name[resource_slice.name]
+        self._pools.pop(resource_slice.pool, None)
         self._of_several_nodes.pop(resource_slice.name, None)
         if resource_slice.accessible_nodes.node is not None:
             of_node = self._by_node.get(resource_slice.accessible_nodes.node, {})
@@ -45,6 +49,12 @@ class ResourceSliceIndex:
 
     def of_pool(self, pool: PoolId) -> Iterable[ResourceSlice]:
         return self._by_pool.get(pool, {}).values()
+
+    def pool_slices(self, pool: PoolId) -> PoolSlices:
+        known = self._pools.get(pool)
+        if known is None:
+            known = self._pools[pool] = PoolSlices(self.of_pool(pool))
+        return known
 
     def candidates_for(self, node: NodeName) -> tuple[ResourceSlice, ...]:
         """The slices of the node, and all slices that several nodes may use."""
