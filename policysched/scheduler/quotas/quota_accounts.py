@@ -210,7 +210,8 @@ class QuotaAccounts:
         self.stop_waiting(key, pod.scheduler)
         charge = self.charge_that_takes_back(pod)
         if by_nodes and charge is not None and pod.preemption_policy != "Never":
-            self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits)).add(key, charge)
+            admitted = self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits))
+            admitted.add(key, charge, account.usage)
 
     def wait(
         self,

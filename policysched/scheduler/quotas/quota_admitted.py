@@ -1,8 +1,12 @@
 """Parked groups that their quotas admit and no node fits, until others have used what they lack: they may then take it back.
 
 A pod that its quotas admit evicts nobody for its quota, so a placement that uses up the pool changes its verdict.
-Groups of the same entities are in one line for each resource that they request, the largest request first: while it
-passes, so do all behind it. A placement costs as much as the lines at its nodes, and the groups that leave them.
+
+    entity, resource ──► its groups, the largest request first
+    pool, resource   ──► its entities, by what their largest request adds to the use of the pool
+
+While the first of these passes, so do all behind it. A placement costs as much as the groups that it refuses, however many
+others wait: tenants make groups, and by labels also entities.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,62 +19,98 @@ from policysched.scheduler.quotas.quota_usage import QuotaUsage
 Key = object
 """Of a parked group."""
 
-_LineKey = tuple[tuple[QuotaEntity, ...], int]
-"""The entities, and the index of the resource."""
-
 
 class QuotaAdmitted:
     """Those of one policy."""
 
     def __init__(self, limits: QuotaLimits) -> None:
         self._limits = limits
+        self._quotas = {spec.name: quota for quota, spec in enumerate(limits.specs)}
         self._charges: dict[Key, QuotaCharge] = {}
-        self._lines: dict[_LineKey, MovableHeap[Key]] = {}
-        self._lines_at: dict[QuotaNode, dict[_LineKey, None]] = {}
+        self._groups: dict[tuple[QuotaEntity, int], MovableHeap[Key]] = {}
+        self._pools: dict[tuple[QuotaNode, int], MovableHeap[QuotaEntity]] = {}
 
-    def add(self, key: Key, charge: QuotaCharge) -> None:
+    def add(self, key: Key, charge: QuotaCharge, usage: QuotaUsage) -> None:
         self.discard(key)
         self._charges[key] = charge
-        for line_key in _line_keys(charge):
-            if line_key not in self._lines:
-                self._lines[line_key] = MovableHeap()
-                for node in self._nodes(line_key):
-                    self._lines_at.setdefault(node, {})[line_key] = None
-            self._lines[line_key].put(key, -charge.amounts[line_key[1]])
+        for entity, index in _places(charge):
+            self._groups.setdefault((entity, index), MovableHeap()).put(key, -charge.amounts[index])
+            self._rank(entity, index, usage)
 
     def discard(self, key: Key) -> None:
         charge = self._charges.pop(key, None)
-        for line_key in () if charge is None else _line_keys(charge):
-            line = self._lines[line_key]
-            line.discard(key)
-            if not line:
-                del self._lines[line_key]
-                for node in self._nodes(line_key):
-                    del self._lines_at[node][line_key]
-                    if not self._lines_at[node]:
-                        del self._lines_at[node]
+        for entity, index in () if charge is None else _places(charge):
+            groups = self._groups[entity, index]
+            groups.discard(key)
+            if groups:
+                continue  # its rank may be too high now, until it is first
+            del self._groups[entity, index]
+            pool = self._limits.pool_of(entity), index
+            if (entities := self._pools.get(pool)) is not None:
+                entities.discard(entity)
+                if not entities:
+                    del self._pools[pool]
 
     def take_refused(self, nodes: Collection[QuotaNode], usage: QuotaUsage) -> list[Key]:
-        """Remove the groups that a placement at the nodes has refused, and return those that may take back. The others wait
+        """Remove the groups that placements at the nodes have refused, and return those that may take back. The others wait
         for a pod that goes, as before."""
         taken = []
-        for line_key in dict.fromkeys(
-            line for node in sorted(nodes) for line in self._lines_at.get(node, ())
-        ):
-            while (line := self._lines.get(line_key)) is not None and (key := line.first()) is not None:
-                charge = self._charges[key]
-                if all(block.resource != line_key[1] for block in usage.blocks(charge)):
-                    break
-                self.discard(key)
-                if (block := usage.blocked(charge)) is not None and block.claims:
-                    taken.append(key)
+        # Entities before their pools, where they have another rank now.
+        for node in sorted(nodes, reverse=True):
+            for index in range(len(self._limits.resources)):
+                refused = self._refused_in_pool if not node[0] else self._refused_at_ceiling
+                while (key := refused(node, index, usage)) is not None:
+                    block = usage.blocked(self._charges[key])
+                    assert block is not None, f"{key!r} is refused at {node} and not blocked"
+                    self.discard(key)
+                    if block.claims:
+                        taken.append(key)
         return taken
 
-    def _nodes(self, line_key: _LineKey) -> Iterator[QuotaNode]:
-        for entity in line_key[0]:
-            yield entity
-            yield self._limits.pool_of(entity)
+    def _refused_at_ceiling(self, entity: QuotaEntity, index: int, usage: QuotaUsage) -> Key | None:
+        if (entity, index) not in self._groups:
+            return None
+        self._rank(entity, index, usage)
+        ceiling = self._limits.of(self._quotas[entity[0]], entity).ceilings[index]
+        key, requested = self._largest(entity, index)
+        return key if ceiling is not None and usage.used(entity)[index] + requested > ceiling else None
+
+    def _refused_in_pool(self, pool: QuotaNode, index: int, usage: QuotaUsage) -> Key | None:
+        entities = self._pools.get((pool, index))
+        while entities is not None and (entity := entities.first()) is not None:
+            rank = entities.first_key()
+            added = self._rank(entity, index, usage)
+            if -added == rank:  # otherwise the entity uses less than before, or its largest group is gone
+                total = self._total(entity, index)
+                is_refused = added and total is not None and usage.used(pool)[index] + added > total
+                return self._largest(entity, index)[0] if is_refused else None
+        return None
+
+    def _rank(self, entity: QuotaEntity, index: int, usage: QuotaUsage) -> int:
+        """Put the entity where it belongs in its pool, and return what its largest request adds there."""
+        if self._total(entity, index) is None:
+            return 0
+        added = usage.added_to_pool(self._quotas[entity[0]], entity, index, self._largest(entity, index)[1])
+        entities = self._pools.setdefault((self._limits.pool_of(entity), index), MovableHeap())
+        if entity not in entities or entities.key_of(entity) != -added:
+            entities.put(entity, -added)
+        return added
+
+    def _total(self, entity: QuotaEntity, index: int) -> int | None:
+        """What the pool has for the entity. None: it limits nothing there."""
+        quota = self._quotas[entity[0]]
+        if self._limits.of(quota, entity).amounts[index] is None:
+            return None
+        key, _ = self._largest(entity, index)
+        return self._limits.pool_total(quota, self._charges[key].entities, index)
+
+    def _largest(self, entity: QuotaEntity, index: int) -> tuple[Key, int]:
+        key = self._groups[entity, index].first()
+        return key, self._charges[key].amounts[index]
 
 
-def _line_keys(charge: QuotaCharge) -> list[_LineKey]:
-    return [(charge.entities, index) for index, amount in enumerate(charge.amounts) if amount]
+def _places(charge: QuotaCharge) -> Iterator[tuple[QuotaEntity, int]]:
+    for entity in charge.entities:
+        for index, amount in enumerate(charge.amounts):
+            if amount:
+                yield entity, index

@@ -101,12 +101,15 @@ class QuotaUsage:
                     yield self._block(charge, quota, entity, index, used[index], ceiling)
                     continue
                 total = limits.pool_total(quota, charge.entities, index)
-                extra = entity_limits.pool_use(index, used[index] + requested) - entity_limits.pool_use(
-                    index, used[index]
-                )
+                extra = self.added_to_pool(quota, entity, index, requested)
                 pool = limits.pool_of(entity)
                 if total is not None and extra and self.used(pool)[index] + extra > total:
                     yield self._block(charge, quota, pool, index, self.used(pool)[index], total)
+
+    def added_to_pool(self, quota: int, entity: QuotaEntity, index: int, requested: int) -> int:
+        """By how much the use of its pool grows if the entity uses so much more."""
+        limits, used = self._limits.of(quota, entity), self.used(entity)[index]
+        return limits.pool_use(index, used + requested) - limits.pool_use(index, used)
 
     def _block(
         self, charge: QuotaCharge, quota: int, node: QuotaNode, resource: int, used: int, limit: int
