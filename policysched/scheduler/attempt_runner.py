@@ -1,6 +1,7 @@
 """Runs the attempts of pods and gangs in steps, one attempt at a time.
 
 popped ─► pods that a change of their namespace has not reached? ──a slice of them──► back to the queue
+       ─► its gang in mode `gate` opens or closes? ──a slice of its members──► back to the queue, or gated
        ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
        ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
@@ -113,7 +114,7 @@ class AttemptRunner:
         if entry is None:
             return
         self._running = entry, entry.attempts
-        if self._awaits_namespace(entry, now_ns):
+        if self._awaits_slice(entry, now_ns):
             return
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
             self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
@@ -122,11 +123,11 @@ class AttemptRunner:
         ):
             self.attempt(entry, cost_max, now_ns)
 
-    def _awaits_namespace(self, entry: QueueEntry, now_ns: int) -> bool:
-        """Whether the entry cannot be attempted, because a change of its namespace had not reached its pods. A slice of
-        them is enqueued again, at the expense of the namespace."""
-        pod = entry.representative_pod
-        if self._namespace_events.has_reached(entry, now_ns):
+    def _awaits_slice(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Whether the entry cannot be attempted, because a change of its namespace had not reached its pods, or its gang opens
+        or closes. A slice of them is enqueued again or moved, at the expense of the namespace."""
+        pod, gates = entry.representative_pod, self._enqueuer.gates
+        if gates.has_reached(entry, now_ns) and self._namespace_events.has_reached(entry, now_ns):
             return False
         self._last_run = _Attempt(entry, self._nothing(), entry.attempts, pod, prepares=True)
         is_empty = isinstance(entry, QueuedGang) and not entry.pending_members
@@ -233,7 +234,7 @@ class AttemptRunner:
             self._give_up(attempt, now_ns)
             return
         pod = pause.next_pod()
-        if pod is not None and self._awaits_namespace(pod, now_ns):
+        if pod is not None and self._awaits_slice(pod, now_ns):
             return
         if pod is not None:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)

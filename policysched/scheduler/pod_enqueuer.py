@@ -16,6 +16,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.blame import change_id, raises_for
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gang_gates import GangGates
 from policysched.scheduler.group_problems import GroupProblems
 from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.limits import REPORTS_PER_SLICE_MAX, SECOND_NS
@@ -46,6 +47,7 @@ class PodEnqueuer:
         self._unreported_members: dict[PodUid, None] = {}  # of incomplete gangs that are due
         self._unreported_since_ns = 0
         self._group_problems = GroupProblems(core)
+        self.gates = GangGates(core)
         self.timeouts: SlicedChanges[GangId, PodUid] = SlicedChanges(
             core.queue,
             lambda gang_id: change_id(gang_id[1]),
@@ -53,6 +55,7 @@ class PodEnqueuer:
             self._end_timeout,
             self._timeout_operations,
         )
+        self.sliced = self.timeouts, self.gates.moves
         self.precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS
 
     @contextmanager
@@ -223,9 +226,10 @@ class PodEnqueuer:
 
     def refresh_gang(self, gang: QueuedGang, now_ns: int, event: str) -> None:
         """Put the gang where it belongs after a change of its members. O(log members), except when a gang in mode
-        `gate` opens or closes."""
+        `gate` begins to open or close."""
         core = self._core
         if not gang.pending_members:
+            self.gates.forget(gang)
             core.queue.remove(gang, now_ns)
             self._gang_deadlines.discard(gang)
             self._incomplete_gangs.discard(gang)
@@ -240,11 +244,7 @@ class PodEnqueuer:
             return
         self._incomplete_gangs.discard(gang)
         if gang.mode is GangMode.GATE:
-            core.queue.remove(gang, now_ns)
-            for pod in gang.unqueued_members.values():
-                pod.state = QueueState.DETACHED
-                core.queue.enqueue(pod, now_ns, event)
-            gang.unqueued_members.clear()
+            self.gates.open(gang, now_ns, event)
             return
         gang.update_order_key()
         if gang.state is QueueState.ATTEMPTING:
@@ -257,12 +257,8 @@ class PodEnqueuer:
 
     def _gate_incomplete_gang(self, gang: QueuedGang, now_ns: int) -> None:
         queue = self._core.queue
-        if len(gang.unqueued_members) < len(gang.pending_members):
-            for pod in gang.pending_members.values():
-                if pod.uid not in gang.unqueued_members:
-                    queue.remove(pod, now_ns)
-                    pod.state = QueueState.GANG_MEMBER
-                    gang.unqueued_members[pod.uid] = pod
+        if gang.mode is GangMode.GATE:
+            self.gates.close(gang, now_ns)
         if gang.state is not QueueState.GATED:
             queue.remove(gang, now_ns)
             queue.gate(gang)
@@ -298,6 +294,7 @@ class PodEnqueuer:
     def forget_gangs(self, gangs: Iterable[QueuedGang]) -> None:
         """Cancel the deadlines of gangs whose policy is being replaced."""
         for gang in gangs:
+            self.gates.forget(gang)
             self._gang_deadlines.discard(gang)
             self._incomplete_gangs.discard(gang)
 
@@ -404,7 +401,7 @@ class PodEnqueuer:
             del self._unreported_members[uid]
             gang = self._core.gangs.gang_of(uid)
             pod = None if gang is None else gang.unqueued_members.get(uid)
-            if gang is None or pod is None or gang.state is not QueueState.GATED:
+            if gang is None or pod is None or gang.state is not QueueState.GATED or self.gates.opens(gang):
                 continue  # deleted, or its gang is complete
             with raises_for(pod.object_id):
                 message = messages.get(gang.id) or messages.setdefault(gang.id, gang.incomplete_message)
@@ -437,6 +434,8 @@ class PodEnqueuer:
             self._gang_deadlines.put(gang, deadline_ns)
         elif gang.has_quorum and gang.mode is GangMode.GATE:
             return  # its members are in the queue themselves: the timeout no longer applies
+        elif self.gates.moves.left(gang.id):
+            self._gang_deadlines.put(gang, now_ns + SECOND_NS)  # not of members that are in the queue
         elif gang.state in (QueueState.ACTIVE, QueueState.BACKING_OFF, QueueState.ATTEMPTING):
             gang.overdue = True  # its next attempt decides
         else:

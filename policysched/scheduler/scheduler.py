@@ -140,7 +140,7 @@ class Scheduler:
         self._canary_guards = CanaryGuards(core, self._reload)
         self.slices = SliceTurns(
             core.queue,
-            (self._pod_group_events, *namespaces.sliced, *texts.sliced, enqueuer.timeouts),
+            (self._pod_group_events, *namespaces.sliced, *texts.sliced, *enqueuer.sliced),
             reload,
             enqueuer.order_key_expiries,
         )
