@@ -61,9 +61,8 @@ class QuotaAdmitted:
                 refused = self._refused_in_pool if not node[0] else self._refused_at_ceiling
                 while (key := refused(node, index, usage)) is not None:
                     block = usage.blocked(self._charges[key])
-                    assert block is not None, f"{key!r} is refused at {node} and not blocked"
                     self.discard(key)
-                    if block.claims:
+                    if block is not None and block.claims:
                         taken.append(key)
         return taken
 
