@@ -222,8 +222,8 @@ class SchedulerCore:
     def requeue_released(self, now_ns: int) -> None:
         """Requeue pods and gangs that quotas may admit after what was released: some, unless others say what is attempted next."""
         count_max = None if self.queue.order_is_given else _RELEASED_PER_SLICE
-        for key in self.quotas.take_released(count_max, now_ns):
-            self.queue.open_group(key, now_ns, ClusterEvent.QUOTA)
+        for key, cause in self.quotas.take_released(count_max, now_ns).items():
+            self.queue.open_group(key, now_ns, ClusterEvent.QUOTA, cause)
 
     def delete_unseen_claims(self, uid: PodUid) -> None:
         """Delete the claims of a deleted pod that the watch has not shown: it may never show their deletion either."""

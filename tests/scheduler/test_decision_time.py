@@ -18,6 +18,7 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import FIT, GANG, Rig
+from tests.scheduler.test_quota_preemption import TEAMS
 
 MS = 10**6
 PLAIN = FIT.replace("policy test", "policy plain")
@@ -346,6 +347,28 @@ def test_a_namespace_wakes_its_own_pods_at_once() -> None:
     rig.observe(own_new_pod())
 
     assert rig.attempts_until_bound("new", {"test": 20}) > 40
+
+
+def test_use_of_quotas_by_others_wakes_pods_of_an_overdrawn_namespace_late() -> None:
+    """A placement lets them take back what others borrow, and its end lets them run, but no node has what they request."""
+    rig = TimedRig(TEAMS, node("n", cpu="12"), limits=FAST)
+    rig.observe(*[placed(pod(f"a{index}", namespace="a", cpu="2"), "n") for index in range(4)])
+    rig.observe(
+        *[pod(f"c{index}", namespace="c", cpu="1", memory=str(10**13 + index)) for index in range(30)]
+    )
+    for _ in range(70):
+        rig.decide_once({"test": 20})
+    before = rig.attempts["test"]
+    for index in range(3):
+        rig.observe(placed(pod(f"b{index}", namespace="b", cpu="4"), "n"))
+        rig.decide_once({"test": 20})
+        rig.handle(e.PodDeleted(pod(f"b{index}", namespace="b").uid))
+        rig.decide_once({"test": 20})
+
+    rig.observe(pod("new", namespace="c", cpu="1", created="2027-01-01T00:00:00Z"))
+
+    assert rig.attempts_until_bound("new", {"test": 20}) <= 2
+    assert rig.attempts["test"] <= before + 3
 
 
 def test_pods_of_higher_priority_that_others_wake_late_are_tried_first() -> None:

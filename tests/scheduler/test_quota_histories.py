@@ -35,7 +35,7 @@ BUGS: dict[str, tuple[type, str, Plant, str]] = {
         lambda _: lambda *_arguments: None,
         "",
     ),
-    "a release wakes nobody": (QuotaAccounts, "take_released", lambda _: lambda *_arguments: [], "waits"),
+    "a release wakes nobody": (QuotaAccounts, "take_released", lambda _: lambda *_arguments: {}, "waits"),
     "everybody is a victim": (
         QuotaUsage,
         "borrowed",

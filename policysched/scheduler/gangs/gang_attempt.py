@@ -155,7 +155,7 @@ class GangAttempts:
             self._preemption.clear_gang_nominations(gang, now_ns)
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
         for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
-            self._core.queue.open_group(gang.id, now_ns, event)
+            self._core.queue.open_group(gang.id, now_ns, event, None)
         if not members.issuperset(gang.pending_members):
             self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 

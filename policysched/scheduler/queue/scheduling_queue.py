@@ -35,10 +35,10 @@ class SchedulingQueue:
 
     `new_policy_queue` creates the queue of a policy. Entries of `held_policies` keep their place and are not popped.
     `group_dropped` is told the key and the policy of each parked group that is gone.
-    `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as
-    where a recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has
-    yielded to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the cluster must
-    not change. `attempting` is the gang whose attempt is paused, `missed_events` are those that it could have been requeued by since.
+    `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as where a
+    recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has yielded
+    to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the cluster must not change.
+    `attempting` is the gang whose attempt is paused, `missed_events` are those that it could have been requeued by since.
     """
 
     def __init__(
@@ -306,12 +306,12 @@ class SchedulingQueue:
             self.missed_events.update(events)
         self._open(self._groups.waiting_for(events, policy, claim, cause), now_ns)
 
-    def open_group(self, equivalence_key: EquivalenceKey, now_ns: int, event: ClusterEvent) -> None:
-        """Open the parked group of the class, if it is blocked and waits for the event."""
+    def open_group(self, key: EquivalenceKey, now_ns: int, event: ClusterEvent, cause: str | None) -> None:
+        """Open the parked group of the class, if it is blocked and waits for the event. `cause`: as in `requeue`."""
         if self.attempting is not None:
             self.missed_events.add(event)
-        group = self.blocked_group(equivalence_key)
-        if group is not None and event in group.requeue_events:
+        group, late = self.blocked_group(key), self._groups.late
+        if group is not None and event in group.requeue_events and not late.delays(event, group, cause):
             self._unblock(group, now_ns, event.value)
 
     def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:

@@ -33,6 +33,7 @@ class QuotaAccount:
         self._changes: ChangeLog[QuotaNode] = ChangeLog()
         self.fallen: set[QuotaNode] = set()  # use fell since the last look
         self.risen: set[QuotaNode] = set()  # use rose since the last look
+        self.changed_by: set[str] = set()  # namespaces of these pods
         self._latest_charge: tuple[Pod, Namespace | None, QuotaCharge] | None = None
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
@@ -54,6 +55,7 @@ class QuotaAccount:
             self._pods.setdefault(entity, {})[pod.uid] = charged
             self._changes.record(entity)
             self.risen.update((entity, self.limits.pool_of(entity)))
+        self.changed_by.add(pod.namespace)
         self.usage.add(charged.charge)
 
     def remove(self, uid: PodUid) -> None:
@@ -65,7 +67,7 @@ class QuotaAccount:
             if not pods:
                 del self._pods[entity]
             self._changes.record(entity)
-        self.release(charged.charge)
+        self.release(charged.charge, charged.pod.namespace)
         self.usage.add(charged.charge, -1)
 
     def replace(self, pod: Pod) -> None:
@@ -75,8 +77,10 @@ class QuotaAccount:
         for entity in charged.charge.entities:
             self._pods[entity][pod.uid] = charged
 
-    def release(self, charge: QuotaCharge) -> None:
-        """Who waits at the entities of the charge may run now."""
+    def release(self, charge: QuotaCharge, namespace: str | None = None) -> None:
+        """Who waits at the entities of the charge may run now. `namespace`: of the pod that used them."""
+        if namespace is not None:
+            self.changed_by.add(namespace)
         for entity in charge.entities:
             self.fallen.update((entity, self.limits.pool_of(entity)))
 

@@ -60,7 +60,7 @@ class QuotaAccounts:
         self._waiters: dict[str, QuotaWaiters] = {}  # by policy
         self._admitted: dict[str, QuotaAdmitted] = {}  # by policy
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
-        self._released: dict[object, None] = {}  # keys of parked groups that were not taken yet
+        self._released: dict[object, str | None] = {}  # keys of parked groups that were not taken yet
         self._released_ns = 0
         cache.ledger.listeners.append(self)
 
@@ -191,7 +191,8 @@ class QuotaAccounts:
         """A nominated pod keeps nothing any more."""
         account = self.accounts.get(pod.scheduler)
         if account is not None:
-            account.release(account.charge_of(pod, self._cache.namespaces.get(pod.namespace)))
+            charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
+            account.release(charge, pod.namespace)
 
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -235,24 +236,24 @@ class QuotaAccounts:
         if (admitted := self._admitted.get(policy)) is not None:
             admitted.discard(key)
 
-    def take_released(self, count_max: int | None, now_ns: int) -> list[object]:
+    def take_released(self, count_max: int | None, now_ns: int) -> dict[object, str | None]:
         """The keys of parked groups whose verdict may have changed with what was released or used, at most so many at once: the
-        others are due at once."""
+        others are due at once. With the namespace of the pods that did, if it is one."""
         self._released_ns = now_ns
         for policy, account in self.accounts.items():
             self._reservations[policy].release_lapsed()
-            if account.fallen:
-                fallen, account.fallen = account.fallen, set()
-                if (waiters := self._waiters.get(policy)) is not None:
-                    self._released.update(dict.fromkeys(waiters.take_released(fallen, account.usage)))
-            if account.risen:
-                risen, account.risen = account.risen, set()
-                if (admitted := self._admitted.get(policy)) is not None:
-                    self._released.update(dict.fromkeys(admitted.take_refused(risen, account.usage)))
-        taken = list(islice(self._released, count_max))
-        for key in taken:
-            del self._released[key]
-        return taken
+            if account.fallen or account.risen:
+                self._release(policy, account)
+        return {key: self._released.pop(key) for key in [*islice(self._released, count_max)]}
+
+    def _release(self, policy: str, account: QuotaAccount) -> None:
+        fallen, risen, changed_by = account.fallen, account.risen, account.changed_by
+        account.fallen, account.risen, account.changed_by = set(), set(), set()
+        cause = next(iter(changed_by)) if len(changed_by) == 1 else None
+        if (waiters := self._waiters.get(policy)) is not None:
+            self._released.update(dict.fromkeys(waiters.take_released(fallen, account.usage), cause))
+        if (admitted := self._admitted.get(policy)) is not None:
+            self._released.update(dict.fromkeys(admitted.take_refused(risen, account.usage), cause))
 
     @property
     def has_released(self) -> bool:
