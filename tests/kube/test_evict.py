@@ -393,12 +393,20 @@ async def _ignored(outcome: Awaitable[object]) -> None:
 
 
 @pytest.mark.parametrize("others_succeed", [True, False])
-def test_a_server_that_answers_others_is_not_unreachable(others_succeed: bool) -> None:
-    """With the code 5000 of a webhook, the API server closes the connection: `/readyz` failed for as long as it did."""
+@pytest.mark.parametrize("is_unauthorized", [False, True])
+def test_a_server_that_answers_others_is_not_unreachable(others_succeed: bool, is_unauthorized: bool) -> None:
+    """With the code 5000 of a webhook, the API server closes the connection: `/readyz` failed for as long as it did. That it
+    does not know the scheduler is nothing that a webhook can cause."""
 
     async def scenario() -> None:
         connectivity = Connectivity(lambda: 0.0)
-        closed = Script([TransportError("the server closed the connection")])
+        closed = Script(
+            [
+                (401, {"message": "Unauthorized"})
+                if is_unauthorized
+                else TransportError("the server closed the connection")
+            ]
+        )
         _, evictor, _ = writers(ApiClient(closed), Random(1), connectivity)
         async with running(evictor.run()):
             evictor.put(evict(ONE))
@@ -408,6 +416,6 @@ def test_a_server_that_answers_others_is_not_unreachable(others_succeed: bool) -
                     connectivity.record_success("binding pods")
         assert closed.requests
         assert connectivity.failures_total > 3
-        assert connectivity.unreachable is not others_succeed
+        assert connectivity.unreachable is (is_unauthorized or not others_succeed)
 
     on_virtual_time(scenario)

@@ -82,7 +82,8 @@ class RequestRetrier:
                 # Often of a webhook for one namespace, whose code can have the server close the connection.
                 reached = self._connectivity.successes_total > successes
                 successes = self._connectivity.successes_total
-                if reached or isinstance(error, ServerError | TooManyRequests):
+                is_isolated = reached and not isinstance(error, Unauthorized)
+                if is_isolated or isinstance(error, ServerError | TooManyRequests):
                     self._connectivity.record_error_response(self._activity, error)
                 else:
                     self._connectivity.record_failure(self._activity, error)
