@@ -1,6 +1,7 @@
 """Node affinity, pod affinity and topology spread constraints of a pod."""
 
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -64,6 +65,8 @@ class Weight(NamedTuple):
 
 _TermsByLabel = dict[RequiredLabel | None, list[tuple[PodSelector, Weight]]]
 _KeysByNamespace = dict[str | None, set[str]]
+NAMED_VALUES_MAX = 1_000_003
+"""More hashes of labels would be remembered without a limit; if two labels share one, nothing is wrong."""
 _FEW_NAMESPACES = 16
 """Terms that name more count as such that may select pods of any: thousands of names and of keys would be multiplied."""
 
@@ -72,7 +75,7 @@ class TermSet:
     """The terms of a pod of one use and topology key. They reject (required anti-affinity), require or prefer the pods that
     they select. `weights`: by what they select, the sum. The hash is computed once: there can be thousands of terms."""
 
-    __slots__ = ("_filed", "_hash", "topology_key", "use", "weights")
+    __slots__ = ("_filed", "_hash", "_named", "topology_key", "use", "weights")
 
     def __init__(self, use: TermUse, topology_key: str, weights: Mapping[PodSelector, Weight]) -> None:
         self.use = use
@@ -80,6 +83,7 @@ class TermSet:
         self.weights = tuple(weights.items())
         self._hash = hash((use, topology_key, self.weights))
         self._filed: tuple[_TermsByLabel, _KeysByNamespace] | None = None
+        self._named: array[int] | None = None
 
     @property
     def by_label(self) -> "_TermsByLabel":
@@ -90,6 +94,22 @@ class TermSet:
     def selected_keys(self) -> "_KeysByNamespace":
         """The keys of the labels that the terms select by, by the namespace of the pods that they may select (None: any)."""
         return self._file()[1]
+
+    @property
+    def named_values(self) -> Iterable[int]:
+        """The hashes of the labels whose values the terms name, modulo `NAMED_VALUES_MAX`."""
+        if self._named is None:
+            self._named = array(
+                "L",
+                [
+                    hash((requirement.key, value)) % NAMED_VALUES_MAX
+                    for selector, _ in self.weights
+                    if selector.label_selector is not None
+                    for requirement in selector.label_selector.requirements
+                    for value in requirement.values
+                ],
+            )
+        return self._named
 
     def _file(self) -> tuple["_TermsByLabel", "_KeysByNamespace"]:
         if self._filed is None:
@@ -177,7 +197,7 @@ class PodAffinity:
         if affinity is None:
             for terms in self.term_sets:
                 if len(terms.weights) > _FEW_TERMS:
-                    _ = terms.by_label
+                    _ = terms.by_label, terms.named_values
             _SHARED[self] = ref(self)
             return self
         return affinity

@@ -12,9 +12,9 @@ import numpy as np
 
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
-from policysched.evaluate.columns.existing_terms import TermGroup
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodCount
+from policysched.evaluate.columns.term_groups import SelectingGroup
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -290,7 +290,7 @@ class _Score(ScoreKernelBase):
         counted = [group for _, group, _ in self._existing_terms(view)]
         return _fingerprint(view, counted, self._own, has_own=self._has_own)
 
-    def _existing_terms(self, view: View) -> Iterator[tuple[str, TermGroup, Weight]]:
+    def _existing_terms(self, view: View) -> Iterator[tuple[str, SelectingGroup, Weight]]:
         """The groups of placed pods' terms that select the pod, with the weight of each."""
         for group, weight in view.placed_pods.terms_selecting(self._pod.namespace, self._pod.labels):
             if group.use == "prefers":
@@ -313,7 +313,7 @@ def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | N
     return None if matcher is None or not matcher.selectors else placed.tally(matcher)
 
 
-def _existing_anti_affinity_groups(view: View, pod: Pod) -> list[TermGroup]:
+def _existing_anti_affinity_groups(view: View, pod: Pod) -> list[SelectingGroup]:
     """Those with required anti-affinity terms of placed pods that select this one."""
     groups = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
     return [group for group, _ in groups if group.use == "rejects"]
@@ -325,7 +325,7 @@ def _add_counts(
     """Add the counts times their weights, for all rows, by topology key."""
     for key, counted, weight in weighted:
         cells = view.row_counts(counted)
-        if cells.rows:
+        if not cells.is_empty:
             if key not in counts_by_key:
                 counts_by_key[key] = np.zeros(view.all_rows().count)
             cells.add_to(counts_by_key[key], weight, view.placed_pods.capacity)

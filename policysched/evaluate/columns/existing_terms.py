@@ -12,37 +12,44 @@ nothing here is linear in the terms of all pods for each decision, nor in those 
   later are matched with a cached entry once, when it is next used.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from policysched.evaluate.columns.row_counts import RowCounts
-from policysched.model.affinity import PodAffinity, PodSelector, TermSet, Weight
+from policysched.evaluate.columns.term_groups import SelectingGroup, SummedTerms, TermGroup
+from policysched.model.affinity import NAMED_VALUES_MAX, PodAffinity, PodSelector, TermSet, Weight
+from policysched.model.namespaces import Namespace
 from policysched.model.selectors import RequiredLabel
 
 _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _FILED_LABELS_MAX = 32  # a group with more is not filed under its labels, but looked into
 _NO_KEYS: Set[str] = frozenset()
+_SelectingKey = tuple[str, tuple[tuple[str, str], ...]]
 
 
-class TermGroup:
-    """The placed pods that have the terms. `row_counts` counts them."""
-
-    __slots__ = ("row_counts", "terms", "topology_key", "use")
-
-    def __init__(self, terms: TermSet) -> None:
-        self.terms = terms
-        self.use = terms.use
-        self.topology_key = terms.topology_key
-        self.row_counts = RowCounts()
+_NOT_NAMED = "\0"  # no value of a label
+_FEW_GROUPS = 64
+"""So many that select a pod are read one by one, by each decision; of more, their sums."""
+_SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
+_CHANGES_MAX = 2_048
+"""So many changes are applied to sums; after more, they are made anew."""
 
 
 @dataclass(slots=True)
 class _SelectingGroups:
-    """The groups that select some pods, as of the first `position` groups."""
+    """The groups that select some pods, as of the first groups and changes up to those numbers. `sums`: of very many groups,
+    whose `weights` are not kept. The verdict of selectors of namespaces is for these labels of the namespace."""
 
+    namespace_labels: Mapping[str, str] | None
+    labels: Mapping[str, str]
     weights: dict[TermGroup, Weight]
-    position: int
-    groups: tuple[tuple[TermGroup, Weight], ...] = ()
+    group_number: int = 0
+    change_number: int = 0
+    drops: int = 0
+    groups: tuple[tuple[SelectingGroup, Weight], ...] = ()
+    sums: SummedTerms | None = None
+    items: int = 0
+    sums_size: int = 0
 
 
 class ExistingTerms:
@@ -50,36 +57,110 @@ class ExistingTerms:
     that they may select (None: any): pods of one that agree on them are selected by the same terms. `version` changes with
     the terms."""
 
-    def __init__(self, selects: Callable[[PodSelector, str, Mapping[str, str]], bool]) -> None:
-        """`selects`: whether a selector selects a pod of a namespace with these labels."""
+    def __init__(
+        self,
+        selects: Callable[[PodSelector, str, Mapping[str, str]], bool],
+        namespaces: Mapping[str, Namespace],
+    ) -> None:
+        """`selects`: whether a selector selects a pod of a namespace with these labels, as the namespace is now."""
         self.version = 0
         self.matched_terms = 0  # how often a term was compared with a pod, for tests
         self.selected_keys: dict[str | None, set[str]] = {}
         self._keys_versions: dict[str | None, int] = {}  # equal for equal keys
         self._last_keys_version = 0
+        self._named_values: set[int] = set()
+        """The hashes of labels whose values selectors name."""
         self._selects = selects
+        self._namespaces = namespaces
         self._groups: dict[TermSet, TermGroup] = {}
         self._filed: list[TermGroup] = []
         self._filed_by_label: dict[RequiredLabel | None, list[TermGroup]] = {}
         self._looked_into: list[TermGroup] = []
-        self._selecting: dict[Hashable, _SelectingGroups] = {}
+        self._selecting: dict[_SelectingKey, _SelectingGroups] = {}
         self._selecting_items = 0
+        self._sums_size = 0
+        self._last_group_number = 0
+        self._drops = 0  # how often groups were dropped
+        self._changes: list[tuple[Iterable[object], int, int]] = []
+        """The last changes of counts: of which groups, among other counts, the row, and how many pods more."""
+        self._first_change_number = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def selecting(self, namespace: str, labels: Mapping[str, str]) -> tuple[tuple[TermGroup, Weight], ...]:
+    def selecting(
+        self, namespace: str, labels: Mapping[str, str]
+    ) -> tuple[tuple[SelectingGroup, Weight], ...]:
         """The groups with terms that select such a pod, with the weight of those terms."""
-        key = namespace, self._selected_values(namespace, labels)
+        key = namespace, self._compared_values(namespace, labels)
         selecting = self._selecting.get(key)
+        if selecting is not None and not self._is_current(selecting, namespace):
+            self._forget(key)
+            selecting = None
         if selecting is None:
-            if self._selecting_items > _CACHE_ITEMS_MAX:
+            if self._selecting_items > _CACHE_ITEMS_MAX or self._sums_size > _SUMS_MAX:
                 self._forget_selecting()
-            self._selecting_items += 1 + len(key[1])
-            selecting = self._selecting[key] = _SelectingGroups({}, 0)
-            self._add_matches(selecting, self._candidates(labels), namespace, labels)
-        elif selecting.position < len(self._filed):
-            self._add_matches(selecting, self._filed[selecting.position :], namespace, labels)
+            # Of what the key has, so that a group selects the same pods when it is added and when it is subtracted.
+            compared = dict(key[1])
+            selecting = self._selecting[key] = _SelectingGroups(self._labels_of(namespace), compared, {})
+            self._add_matches(selecting, self._candidates(compared), namespace)
+            selecting.items = 1 + len(key[1]) + len(selecting.weights) // 4
+            self._selecting_items += selecting.items
+        else:
+            self._catch_up(selecting, namespace)
         return selecting.groups
+
+    def _compared_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """The labels that selectors are compared with. A value that none of them names differs from all that one does: pods
+        with ever other values of a label that NotIn requires something of share what selects them."""
+        named = self._named_values
+        return tuple(
+            [
+                (key, value if hash((key, value)) % NAMED_VALUES_MAX in named else _NOT_NAMED)
+                for key, value in self._selected_values(namespace, labels)
+            ]
+        )
+
+    def _is_current(self, selecting: _SelectingGroups, namespace: str) -> bool:
+        """Whether it can be brought up to date."""
+        labels = self._labels_of(namespace)
+        if selecting.namespace_labels is not labels and selecting.namespace_labels != labels:
+            return False
+        if selecting.sums is None:
+            return True
+        return selecting.change_number >= self._first_change_number and len(self._filed) > _FEW_GROUPS
+
+    def _labels_of(self, namespace: str) -> Mapping[str, str] | None:
+        known = self._namespaces.get(namespace)
+        return None if known is None else known.labels
+
+    def _catch_up(self, selecting: _SelectingGroups, namespace: str) -> None:
+        sums = selecting.sums
+        if sums is None:
+            if selecting.drops != self._drops:
+                weights = {group: weight for group, weight in selecting.weights.items() if not group.dropped}
+                selecting.weights, selecting.groups = weights, tuple(weights.items())
+                selecting.drops = self._drops
+            if selecting.group_number < self._last_group_number:
+                self._add_matches(selecting, self._filed_after(selecting.group_number), namespace)
+            return
+        for group in self._filed_after(selecting.group_number):
+            sums.register(group)
+        for counts, row, delta in self._changes[selecting.change_number - self._first_change_number :]:
+            for counted in counts:
+                if isinstance(counted, TermGroup):
+                    sums.adjust(counted, row, delta)
+        self._summed(selecting, sums)
+
+    def _filed_after(self, number: int) -> Sequence[TermGroup]:
+        if number >= self._last_group_number:
+            return ()
+        return self._filed[bisect_right(self._filed, number, key=lambda group: group.number) :]
+
+    def _summed(self, selecting: _SelectingGroups, sums: SummedTerms) -> None:
+        sums.forget_amounts()
+        selecting.groups = sums.groups
+        selecting.group_number = self._last_group_number
+        selecting.change_number = self._first_change_number + len(self._changes)
 
     def selected_label_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[object, ...]:
         """Pods of one namespace with equal values are selected by the same terms, until a term that may select pods there
@@ -107,21 +188,41 @@ class ExistingTerms:
         selecting: _SelectingGroups,
         groups: Iterable[TermGroup],
         namespace: str,
-        labels: Mapping[str, str],
     ) -> None:
-        weights = selecting.weights
+        weights, labels, sums = selecting.weights, selecting.labels, None
         for group in groups:
-            weight: Weight | None = None
-            for selector, term_weight in group.terms.may_select(labels):
-                self.matched_terms += 1
-                if self._selects(selector, namespace, labels):
-                    weight = term_weight if weight is None else weight.plus(term_weight)
-                    if group.use == "rejects":
-                        break  # one term is enough
-            if weight is not None:
-                weights[group] = weight
-        selecting.position = len(self._filed)
-        selecting.groups = tuple(weights.items())
+            weight = self._weight(group, namespace, labels)
+            if weight is None:
+                continue
+            if sums is not None:
+                sums.add_group(group, weight)
+                continue
+            weights[group] = weight
+            if len(weights) > _FEW_GROUPS:
+                sums = SummedTerms(lambda group: self._weight(group, namespace, labels))
+                for each in weights.items():
+                    sums.add_group(*each)
+                weights.clear()
+        selecting.group_number = self._last_group_number
+        selecting.drops = self._drops
+        if sums is None:
+            selecting.groups = tuple(weights.items())
+        else:
+            selecting.sums = sums
+            selecting.sums_size = sums.size
+            self._sums_size += sums.size
+            self._summed(selecting, sums)
+
+    def _weight(self, group: TermGroup, namespace: str, labels: Mapping[str, str]) -> Weight | None:
+        """Of its terms that select such a pod; None: no term does."""
+        weight: Weight | None = None
+        for selector, term_weight in group.terms.may_select(labels):
+            self.matched_terms += 1
+            if self._selects(selector, namespace, labels):
+                weight = term_weight if weight is None else weight.plus(term_weight)
+                if group.use == "rejects":
+                    break  # one term is enough
+        return weight
 
     # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -129,40 +230,60 @@ class ExistingTerms:
         """The groups of a pod's terms with these topology keys. New groups are added."""
         return [self._group(terms) for terms in affinity.term_sets if terms.topology_key in topology_keys]
 
+    def counts_changed(self, counts: Iterable[object], row: int, delta: int) -> None:
+        """The pods of a class that counts in `counts` changed."""
+        self._changes.append((counts, row, delta))
+        if len(self._changes) > _CHANGES_MAX:
+            half = len(self._changes) // 2
+            del self._changes[:half]
+            self._first_change_number += half
+
+    def sum_again(self) -> None:
+        """Groups have pods that came earlier."""
+        self._first_change_number += len(self._changes) + 1
+        self._changes.clear()
+
     def keep_only(self, groups: Collection[TermGroup]) -> None:
         """Drop the groups that no pod has any more."""
-        self._groups = {key: group for key, group in self._groups.items() if group in groups}
+        for group in self._filed:
+            group.dropped = group not in groups
+        self._drops += 1
+        kept = [group for group in self._filed if not group.dropped]
+        self._groups = {group.terms: group for group in kept}
         self._filed.clear()
         self._filed_by_label.clear()
         self._looked_into.clear()
-        self._forget_selecting()
         keys, versions = self.selected_keys, self._keys_versions
         self.selected_keys, self._keys_versions = {}, {}
-        for group in self._groups.values():
+        self._named_values.clear()
+        for group in kept:
             self._file(group)
         # Where they are as before, evaluations of pods stay valid.
         self._keys_versions |= {
-            scope: versions[scope] for scope, kept in self.selected_keys.items() if kept == keys.get(scope)
+            scope: versions[scope] for scope, left in self.selected_keys.items() if left == keys.get(scope)
         }
         self.version += 1
 
-    def namespaces_changed(self) -> None:
-        """Selectors may select other namespaces now."""
-        self._forget_selecting()
+    def _forget(self, key: _SelectingKey) -> None:
+        selecting = self._selecting.pop(key)
+        self._selecting_items -= selecting.items
+        self._sums_size -= selecting.sums_size
 
     def _forget_selecting(self) -> None:
         self._selecting.clear()
-        self._selecting_items = 0
+        self._selecting_items = self._sums_size = 0
 
     def _group(self, terms: TermSet) -> TermGroup:
         group = self._groups.get(terms)
         if group is None:
-            group = self._groups[terms] = TermGroup(terms)
+            self._last_group_number += 1
+            group = self._groups[terms] = TermGroup(terms, self._last_group_number)
             self._file(group)
             self.version += 1
         return group
 
     def _file(self, group: TermGroup) -> None:
+        self._named_values.update(group.terms.named_values)
         self._filed.append(group)
         if len(group.terms.by_label) > _FILED_LABELS_MAX:
             self._looked_into.append(group)

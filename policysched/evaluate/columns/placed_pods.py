@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 
 import numpy as np
 
-from policysched.evaluate.columns.existing_terms import ExistingTerms, TermGroup
+from policysched.evaluate.columns.existing_terms import ExistingTerms
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
 from policysched.evaluate.columns.pod_classes import (
     MatchedPodCounts,
@@ -22,6 +22,7 @@ from policysched.evaluate.columns.pod_classes import (
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
+from policysched.evaluate.columns.term_groups import SelectingGroup, SummedGroup, TermGroup
 from policysched.model.affinity import PodAffinity, PodSelector, Weight
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -47,7 +48,7 @@ class PlacedPods:
         """`topology_keys`: the label keys that some node has; the caller reports those that appear."""
         self.capacity = capacity
         self.namespaces_version = 0
-        self.terms = ExistingTerms(self._selects)
+        self.terms = ExistingTerms(self._selects, namespaces)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
         self.tallies_version = 0
@@ -125,7 +126,7 @@ class PlacedPods:
 
     def terms_selecting(
         self, namespace: str, labels: Mapping[str, str]
-    ) -> tuple[tuple[TermGroup, Weight], ...]:
+    ) -> tuple[tuple[SelectingGroup, Weight], ...]:
         """The groups of existing terms that select a pod of this namespace with these labels."""
         return self.terms.selecting(namespace, labels)
 
@@ -164,6 +165,8 @@ class PlacedPods:
             self._empty_size += pod_class.size
         for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, delta)
+        if pod_class.affinity is not None:
+            self.terms.counts_changed(pod_class.counted_in, row, delta)
 
     def pod_class(self, pod: Pod) -> PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
@@ -196,6 +199,7 @@ class PlacedPods:
             for pod_class, affinity in classes:
                 for group in self.terms.groups_of(affinity, new):
                     pod_class.count_in(group)
+                    self.terms.sum_again()
             if left := uncounted - appeared:
                 self._uncounted_terms.setdefault(left, []).extend(classes)
 
@@ -204,7 +208,6 @@ class PlacedPods:
         self.namespaces_version += 1
         self.tallies_version += 1
         self._forget_scopes()
-        self.terms.namespaces_changed()
 
     def _forget_scopes(self) -> None:
         self._resolved_scopes.clear()
@@ -254,6 +257,7 @@ class HypotheticalPlacedPods:
         self._applied_changes: list[tuple[int, PodClass, int]] = []
         self._copies: dict[PodCount, RowCounts] = {}
         self._unchanged: set[PodCount] = set()
+        self._sums: dict[SummedGroup, tuple[int, RowCounts]] = {}  # with the number of the changes applied
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
@@ -269,6 +273,7 @@ class HypotheticalPlacedPods:
         be gone by now."""
         self._applied_changes.clear()
         self._copies.clear()
+        self._sums.clear()
         self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
@@ -308,6 +313,8 @@ class HypotheticalPlacedPods:
 
     def row_counts(self, counted: PodCount) -> RowCounts:
         self.apply_pending_changes()
+        if isinstance(counted, SummedGroup):
+            return self._summed_counts(counted)
         if counted not in self._copies and counted not in self._unchanged:
             changes = [
                 (row, delta)
@@ -322,6 +329,16 @@ class HypotheticalPlacedPods:
             else:
                 self._unchanged.add(counted)
         return self._copies.get(counted, counted.row_counts)
+
+    def _summed_counts(self, summed: SummedGroup) -> RowCounts:
+        position, counts = self._sums.get(summed, (0, summed.row_counts))
+        for row, pod_class, delta in self._applied_changes[position:]:
+            times = sum([summed.times(each) for each in pod_class.counted_in if isinstance(each, TermGroup)])
+            if times:
+                counts = counts.copy() if counts is summed.row_counts else counts
+                counts.adjust(row, delta * times)
+        self._sums[summed] = len(self._applied_changes), counts
+        return counts
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
         """Change the result of `PlacedPods.weights_by_row` to that of the overlay."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.evaluate.columns.existing_terms import TermGroup
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.row_counts import RowCounts
+from policysched.evaluate.columns.term_groups import SummedGroup, TermGroup
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 
@@ -56,7 +56,7 @@ class MatchedPodCounts:
         self.row_counts = RowCounts()
 
 
-PodCount = MatchedPodCounts | TermGroup
+PodCount = MatchedPodCounts | TermGroup | SummedGroup
 """What has a count of pods by row."""
 
 

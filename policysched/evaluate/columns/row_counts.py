@@ -12,6 +12,11 @@ _SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
 _VERSIONS = itertools.count(1)
 
 
+def new_version() -> int:
+    """One that no count has had."""
+    return next(_VERSIONS)
+
+
 class RowCounts:
     """A count per row: sparse, and from the first use on also an array. No two counts have the same `version`, but copies until
     they change: an overlay that follows the cluster makes its copies anew, after other numbers of changes."""
@@ -22,6 +27,10 @@ class RowCounts:
         self.rows: dict[int, int] = {}
         self.version = 0
         self._array: CountArray | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows
 
     def adjust(self, row: int, delta: int) -> None:
         self.version = next(_VERSIONS)

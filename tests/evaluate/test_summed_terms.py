@@ -1,0 +1,161 @@
+"""Placed pods in hundreds whose terms select every pod: decisions read sums, which are those of the groups one by one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
+from policysched.cluster.cache import ClusterCache
+from policysched.evaluate import Evaluator
+from policysched.evaluate import compile as compile_program
+from policysched.evaluate.columns import existing_terms
+from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
+from policysched.evaluate.columns.term_groups import SummedTerms
+from policysched.model.identifiers import PodUid
+from tests.builders import placed, pod
+from tests.evaluate.clusters import Scene, scenes
+from tests.evaluate.evaluation import evaluated, later
+from tests.evaluate.histories import play, seeds, twin
+from tests.evaluate.policies import corner
+from tests.evaluate.test_followed_overlays import Added, overlay_with
+from tests.evaluate.test_hostile import calls_of, cluster, decision_calls
+from tests.evaluate.test_pod_affinity import Harness
+from tests.hostile import HOST, PREFERRED, ZONE, not_in
+
+SEARCH = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+HUNT = settings(
+    max_examples=2000,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+    derandomize=True,
+    database=None,
+)
+
+
+def selects_everybody(number: int) -> dict[str, Any]:
+    terms = [{"weight": 1, "podAffinityTerm": {**not_in(number), "topologyKey": key}} for key in (HOST, ZONE)]
+    return {"affinity": {"podAffinity": {PREFERRED: terms}}}
+
+
+def hostile_cluster(count: int) -> ClusterCache:
+    tenants = [pod(f"h{i}", namespace="tenant", spec=selects_everybody(i)) for i in range(count)]
+    return _with(cluster(20), tenants)
+
+
+def _with(cache: ClusterCache, pods: list[Any]) -> ClusterCache:
+    for number, each in enumerate(pods):
+        cache.put_pod(placed(each, f"n{number % 20}"))
+    return cache
+
+
+def later_decision_calls(count: int, change: Callable[[ClusterCache], None]) -> int:
+    cache = hostile_cluster(count)
+    harness = Harness(cache)
+    harness.selected("first", labels={"app": "web"})
+    change(cache)
+    return decision_calls(harness, pod("second", cpu="1", labels={"app": "web"}))
+
+
+def nothing(_: ClusterCache) -> None:
+    pass
+
+
+def a_changed_pod(cache: ClusterCache) -> None:
+    cache.put_pod(placed(pod("h1", namespace="tenant", labels={"new": "1"}, spec=selects_everybody(1)), "n1"))
+
+
+@pytest.mark.parametrize("change", [nothing, a_changed_pod])
+def test_a_decision_does_not_visit_each_of_very_many_terms_that_select_its_pod(
+    change: Callable[[ClusterCache], None],
+) -> None:
+    assert later_decision_calls(600, change) < later_decision_calls(100, change) + 100
+
+
+def test_pods_with_labels_that_no_term_names_are_compared_once() -> None:
+    harness = Harness(hostile_cluster(100))
+    terms = harness.evaluator._snapshots.columns.placed_pods.terms
+    harness.selected("first", labels={"app": "first"})
+    before = terms.matched_terms
+
+    for number in range(20):
+        harness.selected(f"next-{number}", labels={"app": f"next-{number}"})
+
+    assert terms.matched_terms == before
+    harness.selected("named", labels={"app": "none-7"})
+    assert terms.matched_terms > before, "a term says NotIn of this one"
+
+
+def test_a_changed_namespace_compares_no_pods_of_others_again() -> None:
+    placed_pods = PlacedPods({}, 8, {HOST, ZONE})
+    for number in range(100):
+        placed_pods.adjust(0, pod(f"h{number}", spec=selects_everybody(number)), 1)
+    placed_pods.terms_selecting("default", {})
+
+    placed_pods.namespaces_changed()
+
+    assert calls_of(lambda: placed_pods.terms_selecting("default", {})) < 100
+
+
+# ── sums equal what they sum ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def sums_equal_groups(scene: Scene, seed: int) -> None:
+    """In a history of changes, also on an overlay: sums that are kept, beside groups that are counted anew."""
+    plan, cache = compile_program(corner("pods among pods")), scene.cache
+    evaluator, first, others = Evaluator(cache), scene.pods[0], scene.pods[1:]
+    for number, _ in enumerate(play(cache, seed, changes=8)):
+        now, names = later(scene, number * 7), sorted(cache.nodes)
+        removed: list[PodUid] = [
+            uid
+            for uid in sorted(cache.pods)
+            if cache.ledger.placement(uid) is not None and seed >> number & 1
+        ][:2]
+        added: Added = [(each, names[seed % len(names)]) for each in others] if names else []
+        fresh = Evaluator(twin(cache))
+        evaluator.version  # noqa: B018 - refreshes the columns
+        fresh.version  # noqa: B018
+        overlays = [overlay_with(each, removed, added) for each in (evaluator, fresh)]
+        summed, counted = [], []
+        for kept, alone, few in ((summed, evaluator, 0), (counted, fresh, 10**9)):
+            with pytest.MonkeyPatch.context() as limit:
+                limit.setattr(existing_terms, "_FEW_GROUPS", few)
+                overlay = overlays[few > 0]
+                kept += [
+                    evaluated(alone, plan, first, now, None),
+                    evaluated(alone, plan, first, now, overlay),
+                ]
+        assert summed == counted
+
+
+@SEARCH
+@given(scene=scenes(pods=3, placed_max=8), seed=seeds)
+def test_sums_equal_the_groups_that_they_sum(scene: Scene, seed: int) -> None:
+    sums_equal_groups(scene, seed)
+
+
+@pytest.mark.search
+@pytest.mark.parametrize(
+    "bug",
+    [
+        (SummedTerms, "adjust", lambda *_: None),
+        (existing_terms.ExistingTerms, "counts_changed", lambda *_: None),
+        (HypotheticalPlacedPods, "_summed_counts", lambda _, summed: summed.row_counts),
+    ],
+    ids=lambda bug: bug[1],
+)
+def test_a_planted_mistake_in_sums_is_caught(
+    bug: tuple[type, str, Callable[..., object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*bug)
+
+    def is_wrong(scene_and_seed: tuple[Scene, int]) -> bool:
+        try:
+            sums_equal_groups(*scene_and_seed)
+        except AssertionError:
+            return True
+        return False
+
+    find(st.tuples(scenes(pods=3, placed_max=8), seeds), is_wrong, settings=HUNT)
