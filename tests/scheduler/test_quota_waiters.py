@@ -51,6 +51,26 @@ def test_a_release_does_not_look_at_each_group_that_waits_for_the_quota(
     assert waits_for_release(monkeypatch, 60) == waits_for_release(monkeypatch, 3) <= 2
 
 
+def looks_beside_entities(monkeypatch: pytest.MonkeyPatch, entities: int) -> int:
+    """Of a release, while a tenant has a waiting pod in each of so many entities of its own."""
+    text = (
+        FIT
+        + 'quota team by pod.labels["team"] else "none" { "none" { cpu = 10 } others { cpu = 0 borrow any } }\n'
+    )
+    rig = full_quota(text)
+    rig.observe(
+        *[pod(f"p{at}", namespace="hog", cpu="5", labels={"team": f"t{at}"}) for at in range(entities)]
+    )
+    rig.settle()
+    count = count_calls(monkeypatch, QuotaUsage, "blocked", lambda: release(rig, 0))
+    assert rig.counts() == {"unschedulable": entities}
+    return count
+
+
+def test_a_release_does_not_look_at_each_entity_of_which_pods_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert looks_beside_entities(monkeypatch, 60) == looks_beside_entities(monkeypatch, 3)
+
+
 @pytest.mark.parametrize("members", [3, 150])
 def test_a_release_that_is_too_small_opens_no_gang_however_large_it_is(members: int) -> None:
     rig = full_quota(QUOTA + GANG_OF_ALL % members)
@@ -118,6 +138,7 @@ def test_a_group_that_is_gone_does_not_wait() -> None:
 
     assert before == 20
     assert (waiters._waiting, waiters._lines, waiters._at_any_release) == ({}, {}, {})
+    assert (waiters._ranks, waiters._of) == ({}, {})
 
 
 NESTED = (
@@ -225,12 +246,12 @@ def test_every_group_that_may_run_after_a_release_is_opened() -> None:
 @pytest.mark.parametrize("bug", ["the least request is not looked at", "the line ends too early"])
 def test_a_planted_bug_in_the_lines_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bug == "the line ends too early":
-        monkeypatch.setattr(QuotaWaiters, "_moves", lambda *_: False)
+        monkeypatch.setattr(QuotaWaiters, "_shorten", lambda *_: None)
     else:
         enter = QuotaWaiters._enter
 
-        def enters(waiters: QuotaWaiters, key: object, waiting: Any) -> None:
-            enter(waiters, key, waiting)
+        def enters(waiters: QuotaWaiters, *of: Any) -> None:
+            enter(waiters, *of)
             for lines in waiters._lines.values():
                 for line in lines.values():
                     line.least.clear()
