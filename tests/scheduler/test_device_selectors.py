@@ -1,7 +1,6 @@
 """Selectors of devices are evaluated before their pod is attempted, in slices, while others are decided, and the search of
 devices is cut off and goes on in the next attempt."""
 
-import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -24,12 +23,14 @@ from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.explanations import live
 from policysched.explanations.live import NotExplainable, explain_running
+from policysched.lang.ir.extender_results import ExtenderResult
 from policysched.model.devices import Device
 from policysched.model.identifiers import ResourceClaimKey
 from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.policies.extender_capabilities import ExtenderCapabilities
 from policysched.scheduler.queue.decision_time import DecisionTime
 from tests.builders import node, placed, pod
 from tests.devices import DRIVER, asking, claim, claiming, device_class, device_slice, given, gpu
@@ -62,11 +63,13 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     yield made
 
 
-def rig_with(*claims: Any, policies: str = DEFAULT, **more: Any) -> Rig:
+def rig_with(*claims: Any, policies: str = DEFAULT, extenders: Any = None, **more: Any) -> Rig:
     texts = {"main.policy": DEFAULT, "other.policy": OTHER}
     names = [f"n{number}" for number in range(NODES)]
     limits = SchedulerLimits(attempt_step_cost_max=STEP_COST, **more)
-    rig = Rig(texts, *[node(name, cpu="8") for name in names], limits=limits, synced=False)
+    rig = Rig(
+        texts, *[node(name, cpu="8") for name in names], limits=limits, synced=False, extenders=extenders
+    )
     slices = [device_slice(name, *[gpu(f"g{at}") for at in range(DEVICES_PER_NODE)]) for name in names]
     rig.handle(*[e.DeviceObjectUpdated(item) for item in (device_class(), *slices, *claims)])
     rig.handle(e.Synced())
@@ -579,11 +582,12 @@ def allocate_shared(rig: Rig, name: str, version: int, *gpus: str) -> None:
 
 def search_beside_changes(rig: Rig, searches: list[Any], nodes: int) -> None:
     """Until so many nodes were searched, and nothing begins anew any more. `s1` is used now and then."""
-    for version in itertools.count(2):
+    for version in range(2, 300):
         allocate_shared(rig, "x", version, *["s1"] * (version % 2))
         decide(rig, elapsed_ms=1)
         if len({name for _, name, _ in searches}) >= nodes:
             return
+    raise AssertionError(f"the search does not end: {len(searches)}")
 
 
 @pytest.mark.parametrize("others", [["s0"], ["s0", "s1"]])
@@ -608,6 +612,40 @@ def test_a_device_that_is_allocated_during_a_search_is_not_given_out_again(
     chosen = [device.device.device for reserve in rig.of(c.Prebind) for device in reserve_of(reserve)]
     assert [name for name in chosen if name.startswith("s")] == (["s1"] if others == ["s0"] else [])
     assert rig.pending_message("hostile") is None or not chosen
+
+
+def test_the_node_that_an_extender_prefers_has_to_have_the_devices_now(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    """It is not the one that the evaluation selected, which has enough devices of its own."""
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
+    asking_extender = 'include kube_default\nscore flat weight 100 prefer node.name == "n0"\nextender gpu weight 500 missing neutral\n'
+    extenders = {"gpu": ExtenderCapabilities(filters=True, scores=True)}
+    asked = asking("r", count=DEVICES_PER_NODE + 1)
+    rig = rig_with(claim("c", asked), claim("d", asked), extenders=extenders)
+    rig.apply_policies({"main.policy": f"policy test version 1\n{asking_extender}", "other.policy": OTHER})
+    own = device_slice("n0", *[gpu(f"g{at}") for at in range(DEVICES_PER_NODE + 1)], version=2, generation=2)
+    shared = device_slice(None, gpu("s0"), gpu("s1"), name="shared", allNodes=True)
+    rig.handle(*[e.DeviceObjectUpdated(item) for item in (own, shared)])
+    rig.observe(user())
+    rig.settle()
+    (call,) = rig.of(c.CallExtenders)
+    other = user("other", "d", scheduler="other")  # it searches the same, and most nodes before a change
+    allocate_shared(rig, "x", 1, "s1")
+    rig.observe(other)
+    searches.clear()
+    search_beside_changes(rig, searches, nodes=NODES - 3)
+    rig.handle(e.PodDeleted(other.uid))
+    allocate_shared(rig, "x", 1_000)
+    allocate_shared(rig, "y", 1_001, "s0", "s1")
+
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 10_000)
+    rig.handle(e.ExtendersAnswered(call.call_id, {"gpu": ExtenderResult({}, {"n5": 10, "n0": 0})}))
+    rig.settle()
+
+    chosen = [device.device.device for prebind in rig.of(c.Prebind) for device in reserve_of(prebind)]
+    assert not {"s0", "s1"} & {*chosen}
 
 
 def reserve_of(prebind: Any) -> Any:

@@ -26,7 +26,12 @@ from policysched.lang.ir.verdict import NodeSubsetVerdict
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
+from policysched.scheduler.attempt_result import (
+    AttemptFailure,
+    AttemptSuccess,
+    continue_device_search,
+    has_devices,
+)
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
@@ -111,6 +116,8 @@ class ExtenderCalls:
         if totals:
             pod_hash = text_hash(pod.uid)
             chosen = max(totals, key=lambda node: (totals[node], text_hash(node) ^ pod_hash))
+            if not has_devices(self._core, pod, NodeName(chosen)):  # not the selected node
+                return continue_device_search(now_ns)
             node_count = len(self._core.cache.nodes)
             return AttemptSuccess(NodeName(chosen), totals[chosen], node_count, len(totals))
         full_verdict = self._judge(pod, list(self._core.cache.nodes), now_ns)
