@@ -60,7 +60,7 @@ async def a_gang_takes_back_what_another_team_borrows(world: Scenario) -> None:
 
 
 def a_release_wakes_nobody() -> AbstractContextManager[Any]:
-    return patch.object(QuotaAccounts, "take_released", lambda *_: [])
+    return patch.object(QuotaAccounts, "take_released", lambda *_: {})
 
 
 SCENARIO_BUGS = (
