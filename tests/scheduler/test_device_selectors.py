@@ -726,6 +726,22 @@ def test_a_node_whose_search_was_divided_is_found(monkeypatch: pytest.MonkeyPatc
     assert [device.device.device for device in reserve_of(prebind)] == ["g00", "g17", "g18"]
 
 
+def test_a_node_is_found_beside_allocations_of_other_devices_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its search goes on beside them, and would otherwise begin anew until the node is rejected."""
+    gpus = [gpu(f"g{at:02}", attributes={"uuid": str(min(at, 18))}) for at in range(20)]
+    fitting = device_slice("n0", *gpus, version=5, generation=5)
+    shared = device_slice(None, gpu("s0"), name="shared", allNodes=True)
+    rig, steps = heavy_rig(monkeypatch, fitting, shared)
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 100)
+    rig.observe(user())
+
+    steps_of_calls(rig, steps, lambda number: allocate_shared(rig, "x", number, *["s0"] * (number % 2)))
+
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["n0"]
+
+
 @pytest.mark.parametrize("what", ["allocations of the node", "slices of the node", "shared allocations"])
 def test_the_search_on_one_node_ends_beside_changes_of_it_all_the_time(
     monkeypatch: pytest.MonkeyPatch, what: str
