@@ -38,7 +38,6 @@ from policysched.scheduler.attempt_result import (
     AttemptSuccess,
     again_if_outdated,
     continue_device_search,
-    devices_go_on_at_once,
     has_devices,
     reject_over_budget,
     reject_pod,
@@ -126,8 +125,6 @@ class PodAttempts:
         ):
             pod.attempts -= 1
             return
-        if answered is None and devices_go_on_at_once(core, pod):
-            return
         extenders, by_extenders = self._extender_calls.applicable_extenders(pod), False
         if isinstance(result, AttemptSuccess) and extenders:
             extended = self._extender_calls.decide(pod, extenders, answered, now_ns)
@@ -135,6 +132,8 @@ class PodAttempts:
                 return
             result, by_extenders = extended, True
             equivalence_key = "rejected by extenders", pod.policy, pod.uid
+        if self._extender_calls.devices_go_on_at_once(pod, answered):
+            return
         if isinstance(result, AttemptSuccess):
             result = replace(result, prebind_work=self.prebind_work(pod, result.node, None, now_ns))
             self.assume(pod, result, now_ns)

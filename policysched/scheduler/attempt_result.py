@@ -105,11 +105,13 @@ def next_device_search_ns(now_ns: int) -> int:
     return now_ns + SECOND_NS
 
 
-def devices_go_on_at_once(core: SchedulerCore, entry: QueueEntry) -> bool:
-    """Whether only a slice of the search for devices is over. The entry is put back then, as if it had not been attempted."""
+def devices_go_on_at_once(core: SchedulerCore, entry: QueueEntry, *, counted: bool = True) -> bool:
+    """Whether only a slice of the search for devices is over. The entry is put back then, as if it had not been attempted.
+    `counted`: the attempt began with this slice."""
     if not core.cache.devices.allocation_cache.goes_on_at_once:
         return False
-    undo_attempt(entry)
+    if counted:
+        undo_attempt(entry)
     core.queue.put_back(entry)
     return True
 

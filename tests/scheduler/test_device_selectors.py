@@ -648,6 +648,81 @@ def test_the_node_that_an_extender_prefers_has_to_have_the_devices_now(
     assert not {"s0", "s1"} & {*chosen}
 
 
+@pytest.mark.parametrize("steps_max", [10_000, 60])
+def test_the_answer_of_an_extender_is_kept_until_the_search_for_devices_ends(
+    monkeypatch: pytest.MonkeyPatch, steps_max: int
+) -> None:
+    """Beside devices that change all the time, each answer finds that nothing is searched any more: it was used up by the first
+    slice, and the extender was asked again without end."""
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(attempt_runner, "ATTEMPT_STEPS_MAX", steps_max)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
+    extenders = {"gpu": ExtenderCapabilities(filters=True, scores=True)}
+    rig = rig_with(claim("c", asking("r")), extenders=extenders)
+    rig.apply_policies(
+        {"main.policy": f"{DEFAULT}extender gpu weight 500 missing neutral\n", "other.policy": OTHER}
+    )
+    rig.observe(user())
+    answered = 0
+
+    for version in range(2, 80):
+        change_shared_devices(rig, version)
+        for call in rig.of(c.CallExtenders)[answered:]:
+            rig.handle(e.ExtendersAnswered(call.call_id, {"gpu": ExtenderResult({}, {"n5": 10})}))
+            answered += 1
+        if not rig.scheduler.ready(rig.now_ns):
+            rig.now_ns += 1_000 * MS
+        decide(rig, elapsed_ms=1)
+
+    assert answered == 1
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["hostile"]
+
+
+def test_a_class_that_changes_during_a_search_is_the_one_that_the_chosen_node_has_to_satisfy(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
+    rig = rig_with(claim("c", asking("r")))
+    rig.handle(e.DeviceObjectUpdated(device_slice(None, gpu("s1"), name="shared", allNodes=True)))
+    rig.observe(user())
+    search_beside_changes(rig, searches, nodes=NODES - 8)
+
+    assert not rig.of(c.Prebind)
+    rig.handle(e.DeviceObjectUpdated(device_class("gpu", 'device.driver == "another"')))
+    rig.settle()
+
+    assert not rig.of(c.Prebind)
+
+
+def test_all_devices_are_those_that_the_chosen_node_has_at_the_end_of_a_search(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
+    rig = rig_with(claim("c", asking("r", 'device.driver != "shared"', allocationMode="All")))
+    preferring = f'{DEFAULT}score flat weight 100 prefer node.name == "n0"\n'
+    rig.apply_policies({"main.policy": preferring, "other.policy": OTHER})
+    shared = device_slice(None, gpu("s1"), name="shared", driver="shared", allNodes=True)
+    rig.handle(e.DeviceObjectUpdated(shared))
+    rig.observe(user())
+    for version in range(2, 300):
+        gpus = [gpu(f"s{at}") for at in range(1 + version % 2)]
+        more = {"version": version, "generation": version}
+        changed = device_slice(None, *gpus, name="shared", driver="shared", allNodes=True, **more)
+        rig.handle(e.DeviceObjectUpdated(changed))
+        decide(rig, elapsed_ms=1)
+        if len({name for _, name, _ in searches}) >= NODES - 8:
+            break
+    assert not rig.of(c.Prebind)
+    added = [device_slice(f"n{at}", gpu("more"), name=f"more-{at}", pool=f"more-{at}") for at in range(NODES)]
+    rig.handle(*[e.DeviceObjectUpdated(each) for each in added])
+    rig.settle()
+
+    (prebind,) = rig.of(c.Prebind)
+    assert len(reserve_of(prebind)) == DEVICES_PER_NODE + 1
+
+
 def reserve_of(prebind: Any) -> Any:
     (reserved,) = prebind.claims_to_reserve
     return reserved.allocation.devices

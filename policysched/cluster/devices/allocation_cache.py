@@ -340,11 +340,12 @@ class AllocationCache:
 
     def _still_holds(self, claims: Sequence[ResourceClaim], node: Node, cached: CachedOutcome) -> bool:
         """Whether the node still has the devices of an accepted result, which is up to date then."""
-        if isinstance(cached.outcome, DeviceSearchResult):
+        stamp = self._stamps.of_node(node.name)
+        if isinstance(cached.outcome, DeviceSearchResult) and cached.stamp[2] == stamp[2]:  # the same classes
             search = self._begin_search(claims, node, None)
             try:
                 if search.still_holds(cached.outcome):
-                    cached.stamp = self._stamps.of_node(node.name)
+                    cached.stamp = stamp
                     return True
             except DeviceSearchFailed:
                 pass  # too many steps

@@ -211,6 +211,8 @@ class DeviceSearch:
         pools = {pool.id: pool for pool in self._pools}
         for claim, devices in enumerate(found.devices):
             for chosen in devices:
+                if chosen.option.all_devices is not None:
+                    return False  # there may be more by now
                 pool = pools.get(PoolId(chosen.id.driver, chosen.id.pool))
                 if pool is None or not any(known is chosen.slice for known in pool.slices):
                     return False

@@ -23,7 +23,7 @@ SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 class CachedOutcome:
     """Valid while the node has this stamp and these labels, and for an attempt that accepts this `number`."""
 
-    stamp: Hashable
+    stamp: tuple[int, int, int]
     labels: Mapping[str, str]
     outcome: SearchOutcome
     number: int = 0

@@ -30,6 +30,7 @@ from policysched.scheduler.attempt_result import (
     AttemptFailure,
     AttemptSuccess,
     continue_device_search,
+    devices_go_on_at_once,
     has_devices,
 )
 from policysched.scheduler.blame import pod_id, raises_for
@@ -92,8 +93,15 @@ class ExtenderCalls:
         )
 
     def take_answer(self, uid: PodUid) -> AnsweredExtenderCall | None:
-        """Pop the answer for the pod, if any: it is used in this attempt only."""
+        """Pop the answer for the pod, if any: it is used in this attempt only, and where the search for devices goes on."""
         return self._answered.pop(uid, None)
+
+    def devices_go_on_at_once(self, pod: PendingPod, answered: AnsweredExtenderCall | None) -> bool:
+        """The same for a pod with the answer of its extenders, which is kept until the search ends: where devices change all
+        the time, they have changed again by the next answer."""
+        if answered is not None and self._core.cache.devices.allocation_cache.is_cut_off:
+            self._answered[pod.uid] = answered
+        return devices_go_on_at_once(self._core, pod, counted=answered is None)
 
     # ── decision ───────────────────────────────────────────────────────────────────────────────────────────────────
 
