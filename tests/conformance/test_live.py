@@ -20,7 +20,7 @@ from policysched.cluster.devices import allocation, allocator, device_cache, poo
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.constraints import ConstraintChecker
 from policysched.cluster.devices.device_usage import DeviceUsage
-from policysched.cluster.devices.shared_counters import SharedCounters
+from policysched.cluster.devices.shared_counters import CountersLeft
 from policysched.evaluate import evaluator
 from policysched.evaluate.columns import attached_volumes
 from policysched.evaluate.columns.columns import Array
@@ -181,7 +181,7 @@ BUGS = {
     "allocated devices are free": Bug(9_500_031, DeviceUsage, "add", lambda *_: None),
     "a device is allocated twice": Bug(9_500_031, allocator.DeviceSearch, "_is_free", lambda *_: True),
     "device capacity is unlimited": Bug(9_500_093, allocator.DeviceSearch, "_has_capacity", lambda *_: True),
-    "shared counters are unlimited": Bug(9_500_032, SharedCounters, "_available_in", lambda *_: {}),
+    "shared counters are unlimited": Bug(9_500_032, CountersLeft, "of_pool", lambda *_: {}),
     "every claim tolerates device taints": Bug(9_500_031, DeviceToleration, "tolerates", lambda *_: True),
     "no claim tolerates device taints": Bug(9_500_032, DeviceToleration, "tolerates", lambda *_: False),
     "device constraints are ignored": Bug(9_500_093, ConstraintChecker, "_allows", lambda *_: True),
