@@ -7,8 +7,10 @@ written apart from the product's, whose accounts are points in time.
 from collections.abc import Callable
 from random import Random
 
+from policysched.model.identifiers import PodUid
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 
 CREDIT_S, DEBT_MAX_S = 0.1, 1.0
@@ -33,8 +35,12 @@ class TimeAccounts:
         self._of_all = 0.0, 0.0
         self._charged: dict[QueueEntry, float] = {}
         self._searched: QueueEntry | None = None
+        self._placed: dict[PodUid, float] = {}
         self._account_time = scheduler.account_time
         scheduler.account_time = self._account  # type: ignore[method-assign]
+        tracker = scheduler._bind_tracker
+        self._withdraw = tracker.withdraw_and_retry
+        tracker.withdraw_and_retry = self._on_refused_bind  # type: ignore[method-assign]
         self.overdrawn_count = 0
 
     def is_overdrawn(self, namespace: str) -> bool:
@@ -73,7 +79,24 @@ class TimeAccounts:
             or (run.prepares and not run.charges_policy_alone)
         ):
             self._charge(entry.namespace, spent_s)
+        else:
+            self._note_placed(entry, spent_s)
         return attempt_ns
+
+    def _note_placed(self, entry: QueueEntry, spent_s: float) -> None:
+        in_flight = self._scheduler._core.binds.in_flight
+        self._placed = {uid: placed_s for uid, placed_s in self._placed.items() if uid in in_flight}
+        uids = entry.placed_members if isinstance(entry, QueuedGang) else (entry.representative_pod.uid,)
+        new = [uid for uid in uids if uid in in_flight and uid not in self._placed]
+        self._placed.update(dict.fromkeys(new, spent_s / max(1, len(new))))
+
+    def _on_refused_bind(self, uid: PodUid, message: str, now_ns: int) -> None:
+        """What the decision took was in vain."""
+        pod = self._scheduler._core.pods.get(uid)
+        spent_s = self._placed.pop(uid, 0.0)
+        if pod is not None and spent_s and uid in self._scheduler._core.binds.in_flight:
+            self._charge(pod.namespace, spent_s)
+        self._withdraw(uid, message, now_ns)
 
     def _charge(self, namespace: str, spent_s: float) -> None:
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
