@@ -121,6 +121,8 @@ class SchedulerCore:
         """Policies whose new text has not reached all of their pods, except those of overdrawn namespaces."""
         self.uncounted = set[tuple[str, str]]()
         """Policies and namespaces whose placed pods are not all counted in their gangs: none of these may be evicted."""
+        self.unstarted_policies = set[str]()
+        """Policies that start after the first attempts: nor may their placed pods be evicted, as no gang of them is known yet."""
         self.pods: dict[PodUid, PendingPod] = {}
         self.quotas = QuotaAccounts(self.cache, counts)
         self.queue = SchedulingQueue(

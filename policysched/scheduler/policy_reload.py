@@ -140,6 +140,10 @@ class PolicyReload:
                 with core.raises_for_text(program):
                     is_late = number >= STARTED_AT_ONCE_MAX and self._owner(program.name) != ""
                     self._start(program, now_ns, synced=synced, decided=has_attempted or is_late)
+                    if (
+                        is_late and not has_attempted
+                    ):  # later ones protect no pods, or edits could go on for that
+                        core.unstarted_policies.add(program.name)
 
         core.commands += core.policies.save()
         if programs and not has_attempted:  # others are not active yet
@@ -225,6 +229,7 @@ class PolicyReload:
 
     def _drop_preparation(self, policy: str) -> None:
         self._in_preparation.pop(policy).columns.close()  # at once: totals are counted for it
+        self._core.unstarted_policies.discard(policy)
         self._end_turns(policy)
 
     def _prepare(self, preparation: _PlanInPreparation, now_ns: int, *, beside_pause: bool) -> None:

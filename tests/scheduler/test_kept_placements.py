@@ -1,10 +1,12 @@
 """A long search with evictions ends for entries that are not decided in pauses, and goes on with what it has found."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.gangs import evicting_search
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_parking import GangParking
@@ -13,6 +15,7 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_evicting_pauses import (
+    IN_A_RACK,
     SPREAD,
     decide_until_pause,
     finish,
@@ -21,6 +24,7 @@ from tests.scheduler.test_evicting_pauses import (
     members,
     rig,
 )
+from tests.scheduler.test_gang_placement import victims
 
 
 def waits(name: str = "w") -> object:
@@ -138,6 +142,55 @@ def test_each_part_of_a_search_is_at_the_expense_of_its_namespace(monkeypatch: p
 
     assert gang.search_progress.kept and not scheduler.of(c.Evict), "the search goes on later"
     assert charged["default"] > 0
+
+
+ROOM_OF_ONE_NODE = [
+    *[node(f"n{index}", cpu="8") for index in range(3)],
+    *[low(f"low{index}", f"n{index}", cpu="8") for index in range(3)],
+]
+RUNNING_GANG = {"scheduler": "running", "labels": {"group": "running", "least": "2"}}
+ROOM_OF_A_GANG = [
+    *[node(f"n{index}", cpu=cpu) for index, cpu in enumerate("4488")],
+    *[low(f"r{index}", f"n{index}", **RUNNING_GANG) for index in range(2)],
+    *[low(f"low{index}", f"n{index}", cpu="8", priority=50) for index in (2, 3)],
+]
+
+
+@pytest.mark.parametrize(
+    "objects", [ROOM_OF_ONE_NODE, ROOM_OF_A_GANG], ids=["its node", "another node of its victims"]
+)
+def test_a_member_in_the_room_of_victims_of_one_that_left_is_placed_anew(objects: list[object]) -> None:
+    """The victims are not evicted any more, so pods elsewhere would be evicted in vain (`check_evictions`)."""
+    labels = {"group": "g", "least": "3"}
+    gang = [pod(f"g{index}", cpu=cpu, labels=labels, priority=100) for index, cpu in enumerate("3366")]
+    scheduler = rig(*objects, *gang)
+    pause = decide_until_pause(scheduler)
+    while len(pause.search.fits) < 2:
+        pause = decide_until_pause(scheduler)
+    (first, _), (_, second) = pause.search.fits
+    assert second.node in pause.search.victims.values()
+
+    scheduler.handle(e.PodDeleted(first.uid))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert not scheduler.scheduler.counters.internal_errors, "`check_evictions` found that a node lacks room"
+    assert len(finish(scheduler)) == 3
+
+
+def test_in_the_next_domain_members_that_fit_without_evictions_come_first() -> None:
+    """It is searched without pauses, and nothing is kept for it."""
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4", labels={"rack": f"r{index // 2}"}) for index in range(4)],
+        *[low(f"small{index}", f"n{2 * index}", cpu="1500m", priority=20 - index) for index in range(2)],
+        *[low(f"large{index}", f"n{2 * index + 1}", priority=30 - index) for index in range(2)],
+        *[replace(each, requests={"cpu": cpu}) for each, cpu in zip(members(2), (3500, 2000), strict=True)],
+        policy=IN_A_RACK,
+        piece=5_000,
+    )
+    scheduler.settle()
+
+    assert victims(scheduler).keys() == {"large1"}
 
 
 def test_a_failed_search_forgets_what_it_has_found() -> None:

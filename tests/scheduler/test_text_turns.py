@@ -185,3 +185,25 @@ def test_at_a_start_beside_thousands_of_policies_few_become_active_in_one_piece(
     rig.settle()
     assert rig.scheduler.programs().keys() == {*names, "operator"}
     assert len(rig.of(c.Bind)) == len(names) + 1
+
+
+def test_gangs_of_policies_that_start_late_are_evicted_whole() -> None:
+    """Until its policy runs nobody knows the gang."""
+    permissions = PolicyPermissions((AllowedPolicy("*"), AllowedPolicy("t*", owner="teams")))
+    rig = Rig(None, node("a", cpu="4"), node("b", cpu="4"), permissions=permissions, synced=False)
+    names = [f"t{number}" for number in range(3 * STARTED_AT_ONCE_MAX)]
+    gangs = GANG.format(more="").replace("policy test", "policy tgangs") + "preemption never\n"
+    evicts = text("operator").replace("never", "{ victims = victim.priority < pod.priority }")
+    offer(rig, *map(text, names), gangs, evicts)
+    labels = {"group": "g", "least": "2"}
+    members = [pod(f"m-{on}", cpu="3", scheduler="tgangs", namespace="teams", labels=labels) for on in "ab"]
+    rig.observe(*[placed(member, on) for member, on in zip(members, "ab", strict=True)])
+    rig.observe(pod("system", scheduler="operator", cpu="3", priority=100))
+    rig.handle(e.Synced())
+    assert "tgangs" not in rig.scheduler.programs()
+
+    rig.settle()
+    rig.pass_time(2)
+
+    assert {victim.name for evict in rig.of(c.Evict) for victim in evict.victims} == {"m-a", "m-b"}
+    assert not rig.scheduler.core.unstarted_policies

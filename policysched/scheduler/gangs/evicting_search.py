@@ -125,7 +125,7 @@ class EvictingSearch:
         needed, evicts = self.gang.evicting_count, has_evictable_pods(self.core, self.gang)
         yield from self._place_kept()
         remaining = self.members
-        if evicts and not self.gang.search_progress.has_fitting:
+        if evicts and (self.pauses is None or not self.gang.search_progress.has_fitting):
             remaining = yield from self.place_fitting_members(needed)
             self.gang.search_progress.has_fitting = not self._ends_for_others
         left_by_class = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
@@ -226,9 +226,8 @@ class EvictingSearch:
         core, gang, progress = self.core, self.gang, self.gang.search_progress
         if self.pauses is None:
             return
-        known = {pod.uid for pod in self.members}
         scope = self.domain, core.cache.namespaces.get(gang.namespace)
-        kept = [each for each in progress.kept if each.pod.uid in known and progress.scope == scope]
+        kept = progress.kept if progress.scope == scope else []
         rights, needed = self.context.eviction_rights, gang.evicting_count
 
         def pause(each: KeptPlacement) -> Steps[int]:
@@ -244,7 +243,8 @@ class EvictingSearch:
             return kept_placements.fits_without_victims(self.context, self.overlay, placement)
 
         def place(each: KeptPlacement, placement: MemberPlacement) -> bool:
-            if len(self.placements) >= needed or self._refusal(placement.pod) is not None:
+            is_left = len(self.placements) >= needed or each.pod.uid not in self.context.equivalence_keys
+            if is_left or self._refusal(placement.pod) is not None:
                 return False
             self.apply_placement(placement, each)
             return True

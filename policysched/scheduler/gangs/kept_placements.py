@@ -48,8 +48,8 @@ def place_kept(
     fits: Callable[[MemberPlacement], bool],
     place: Callable[[KeptPlacement, MemberPlacement], bool],
 ) -> Steps[None]:
-    """Those that hold. Where one does not, none of those that were found after it for its node does: they could need fewer
-    victims now. `pause` returns the time after it."""
+    """Those that hold. Where one does not, or its member has left, none of those that were found after it for its node does, or
+    for a node of its victims: they may have the room of its victims, or need fewer now. `pause` returns the time after it."""
     stale = set[NodeName]()
     for each in kept:
         now_ns = yield from pause(each)
@@ -63,7 +63,8 @@ def place_kept(
             and (is_by_itself(core, gang, each) or fits(placement))
         )
         if not holds or not place(each, placement):
-            stale.add(name)
+            on = [core.cache.ledger.placement(victim.uid) for victim in each.victims]
+            stale |= {name, *(victim.node for victim in on if victim is not None)}
 
 
 def fits_without_victims(context: GangSearchContext, overlay: Overlay, placement: MemberPlacement) -> bool:

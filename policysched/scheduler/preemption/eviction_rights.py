@@ -48,7 +48,8 @@ class EvictionRights:
             if self._next_change is not None:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
             return False
-        if (victim.scheduler, victim.namespace) in self._core.uncounted:
+        is_known = victim.scheduler not in self._core.unstarted_policies
+        if not is_known or (victim.scheduler, victim.namespace) in self._core.uncounted:
             self.next_change_ns = earlier_ns(self.next_change_ns, self._now_ns + SECOND_NS)
             return False
         if self._core.permissions.victims.protects(victim, self._core.namespace_of(victim)):
