@@ -695,6 +695,35 @@ def test_a_class_that_changes_during_a_search_is_the_one_that_the_chosen_node_ha
     assert not rig.of(c.Prebind)
 
 
+def test_all_devices_that_were_found_are_not_searched_again_beside_other_allocations(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    """A node with thousands of devices takes longer than what is left of a slice."""
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
+    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
+    rig = rig_with(claim("c", asking("r", 'device.driver != "shared"', allocationMode="All")))
+    preferring = f'{DEFAULT}score flat weight 100 prefer node.name == "n0"\n'
+    rig.apply_policies({"main.policy": preferring, "other.policy": OTHER})
+    shared = device_slice(None, gpu("s0"), gpu("s1"), name="shared", allNodes=True, driver="shared")
+    rig.handle(e.DeviceObjectUpdated(shared))
+    rig.observe(user())
+    search_beside_changes(rig, searches, nodes=NODES - 8)
+    assert not rig.of(c.Prebind)
+    verified: list[bool] = []
+    still_holds = allocator.DeviceSearch.still_holds
+
+    def noting(self: Any, *args: Any, **more: Any) -> bool:
+        verified.append(still_holds(self, *args, **more))
+        return verified[-1]
+
+    monkeypatch.setattr(allocator.DeviceSearch, "still_holds", noting)
+    allocate_shared(rig, "x", 1_000)
+    rig.settle()
+
+    assert [prebind.node for prebind in rig.of(c.Prebind)] == ["n0"]
+    assert verified == [True]
+
+
 def test_all_devices_are_those_that_the_chosen_node_has_at_the_end_of_a_search(
     monkeypatch: pytest.MonkeyPatch, searches: list[Any]
 ) -> None:

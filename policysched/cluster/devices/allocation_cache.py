@@ -326,8 +326,8 @@ class AllocationCache:
             answers.suspended = begun
             allowance.is_cut_off, self._cut_off = True, allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
-        answers.discarded = 0
-        cached = answers.by_node[node.name] = CachedOutcome(begun.stamp, node.labels, outcome)
+        answers.discarded, slices = 0, self._stamps.of_slices(node.name)
+        cached = answers.by_node[node.name] = CachedOutcome(begun.stamp, node.labels, outcome, slices=slices)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if begun.stamp != stamp and not self._still_holds(claims, node, cached):
             if self._pass is None and not allowance.accepted:
@@ -344,7 +344,8 @@ class AllocationCache:
         if isinstance(cached.outcome, DeviceSearchResult) and cached.stamp[2] == stamp[2]:  # the same classes
             search = self._begin_search(claims, node, None)
             try:
-                if search.still_holds(cached.outcome):
+                slices = self._stamps.of_slices(node.name)
+                if search.still_holds(cached.outcome, same_slices=cached.slices == slices):
                     cached.stamp = stamp
                     return True
             except DeviceSearchFailed:

@@ -205,14 +205,15 @@ class DeviceSearch:
         )
         return DeviceSearchResult(tuple(tuple(devices) for devices in self._results), chosen, alternatives)
 
-    def still_holds(self, found: DeviceSearchResult) -> bool:
-        """Whether what an earlier search found is free now. Instead of `advance`."""
+    def still_holds(self, found: DeviceSearchResult, *, same_slices: bool) -> bool:
+        """Whether what an earlier search found is free now. Instead of `advance`. `same_slices`: the node has the devices that it
+        had then; otherwise all of them may be more."""
         self._constraints = [[] for _ in self._claims]  # they hold as long as the devices are the same
         pools = {pool.id: pool for pool in self._pools}
         for claim, devices in enumerate(found.devices):
             for chosen in devices:
-                if chosen.option.all_devices is not None:
-                    return False  # there may be more by now
+                if chosen.option.all_devices is not None and not same_slices:
+                    return False
                 pool = pools.get(PoolId(chosen.id.driver, chosen.id.pool))
                 if pool is None or not any(known is chosen.slice for known in pool.slices):
                     return False

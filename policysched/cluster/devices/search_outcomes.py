@@ -21,12 +21,14 @@ SearchOutcome = DeviceSearchResult | DeviceSearchFailed | None
 
 @dataclass(slots=True)
 class CachedOutcome:
-    """Valid while the node has this stamp and these labels, and for an attempt that accepts this `number`."""
+    """Valid while the node has this stamp and these labels, and for an attempt that accepts this `number`. `slices`: the stamp
+    of what was read where it may be accepted."""
 
     stamp: tuple[int, int, int]
     labels: Mapping[str, str]
     outcome: SearchOutcome
     number: int = 0
+    slices: Hashable = None
 
 
 @dataclass(slots=True)
