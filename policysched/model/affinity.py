@@ -75,7 +75,7 @@ class TermSet:
     """The terms of a pod of one use and topology key. They reject (required anti-affinity), require or prefer the pods that
     they select. `weights`: by what they select, the sum. The hash is computed once: there can be thousands of terms."""
 
-    __slots__ = ("_filed", "_hash", "_named", "topology_key", "use", "weights")
+    __slots__ = ("_filed", "_hash", "_named", "_size", "topology_key", "use", "weights")
 
     def __init__(self, use: TermUse, topology_key: str, weights: Mapping[PodSelector, Weight]) -> None:
         self.use = use
@@ -84,6 +84,7 @@ class TermSet:
         self._hash = hash((use, topology_key, self.weights))
         self._filed: tuple[_TermsByLabel, _KeysByNamespace] | None = None
         self._named: array[int] | None = None
+        self._size = 0
 
     @property
     def by_label(self) -> "_TermsByLabel":
@@ -110,6 +111,13 @@ class TermSet:
                 ],
             )
         return self._named
+
+    @property
+    def size(self) -> int:
+        """One for each term, and one for each namespace, requirement and value in it."""
+        if not self._size:
+            self._size = sum([_size(selector) for selector, _ in self.weights])
+        return self._size
 
     def _file(self) -> tuple["_TermsByLabel", "_KeysByNamespace"]:
         if self._filed is None:
@@ -145,6 +153,14 @@ class TermSet:
         for key, value in labels.items():
             yield from filed.get((key, value), ())
             yield from filed.get((key, None), ())
+
+
+def _size(selector: PodSelector) -> int:
+    size = 1 + len(selector.namespaces)
+    for selects in (selector.namespace_selector, selector.label_selector):
+        if selects is not None:
+            size += sum([1 + len(requirement.values) for requirement in selects.requirements])
+    return size
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -197,7 +213,7 @@ class PodAffinity:
         if affinity is None:
             for terms in self.term_sets:
                 if len(terms.weights) > _FEW_TERMS:
-                    _ = terms.by_label, terms.named_values
+                    _ = terms.by_label, terms.named_values, terms.size
             _SHARED[self] = ref(self)
             return self
         return affinity

@@ -13,6 +13,7 @@ from policysched.evaluate.columns import existing_terms, placed_pods
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.model.affinity import PodSelector
 from policysched.model.namespaces import Namespace
+from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod, service
@@ -33,6 +34,40 @@ def terms_that_select_a_pod() -> Read:
     term = {"topologyKey": HOST, "labelSelector": {"matchExpressions": requirements}}
     placed.adjust(0, pod("selects", spec=anti_affinity([term])), 1)
     return lambda number: placed.terms_selecting("default", labels(number))
+
+
+def selects_one_of_many(number: int) -> Pod:
+    """A pod whose many terms select pods with one label of their own each."""
+    terms = [
+        {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": f"{number}-{index}"}}}
+        for index in range(LABELS)
+    ]
+    return pod("gone", spec=anti_affinity(terms))
+
+
+def changes_of_terms_that_are_gone() -> Read:
+    placed = PlacedPods({}, 8, {HOST})
+
+    def come_and_go(number: int) -> None:
+        gone = selects_one_of_many(number)
+        placed.adjust(0, gone, 1)
+        placed.adjust(0, gone, -1)
+        placed.evict_unused()
+
+    return come_and_go
+
+
+def pods_that_terms_selected_that_are_gone() -> Read:
+    placed = PlacedPods({}, 8, {HOST})
+
+    def come_and_go(number: int) -> None:
+        gone = selects_one_of_many(number)
+        placed.adjust(0, gone, 1)
+        placed.terms_selecting("default", {"app": f"{number}-7"})
+        placed.adjust(0, gone, -1)
+        placed.evict_unused()
+
+    return come_and_go
 
 
 def classes_without_pods() -> Read:
@@ -85,6 +120,8 @@ def short_labels_and_services() -> Read:
     "reader",
     [
         terms_that_select_a_pod,
+        changes_of_terms_that_are_gone,
+        pods_that_terms_selected_that_are_gone,
         classes_without_pods,
         tallies,
         scopes,
@@ -97,6 +134,7 @@ def test_what_is_remembered_counts_by_its_size(
 ) -> None:
     """With limits for a tenth of the pods, if each of them were small."""
     monkeypatch.setattr(existing_terms, "_CACHE_ITEMS_MAX", 4_000)
+    monkeypatch.setattr(existing_terms, "_CHANGES_SIZE_MAX", 4_000)
     monkeypatch.setattr(placed_pods, "_TALLIED_SELECTORS_MAX", 2_000)
     monkeypatch.setattr(placed_pods, "_CACHE_ENTRIES_MAX", 2_000)
     monkeypatch.setattr(selector_owners, "_CHARACTERS_CACHED_MAX", 320_000)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import existing_terms
+from policysched.evaluate.columns import placed_pods as placed_pods_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
 from policysched.evaluate.columns.term_groups import SummedTerms
 from policysched.model.identifiers import PodUid
@@ -99,6 +101,69 @@ def test_a_changed_namespace_compares_no_pods_of_others_again() -> None:
     assert calls_of(lambda: placed_pods.terms_selecting("default", {})) < 100
 
 
+def hundred_groups_that_select_everybody() -> PlacedPods:
+    placed_pods = PlacedPods({}, 1024, {HOST, ZONE})
+    for number in range(100):
+        placed_pods.adjust(0, pod(f"h{number}", spec=selects_everybody(number)), 1)
+    return placed_pods
+
+
+def amounts_by_key(
+    placed_pods: PlacedPods, overlay: HypotheticalPlacedPods | None = None
+) -> dict[str, list[float]]:
+    amounts = {key: np.zeros(1024) for key in (HOST, ZONE)}
+    for group, weight in placed_pods.terms_selecting("default", {"app": "none-3"}):
+        counts = group.row_counts if overlay is None else overlay.row_counts(group)
+        counts.add_to(amounts[group.topology_key], weight.total, 1024)
+    return {key: of_key.tolist() for key, of_key in amounts.items()}
+
+
+def test_sums_that_grow_count_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(existing_terms, "_SUMS_MAX", 5_000)
+    placed_pods, all_labels = (
+        hundred_groups_that_select_everybody(),
+        [{"app": f"none-{i}"} for i in range(20)],
+    )
+    for labels in all_labels:
+        placed_pods.terms_selecting("default", labels)
+
+    for row in range(1_000):
+        placed_pods.adjust(row, pod(f"w{row}", spec=selects_everybody(0)), 1)
+    for labels in all_labels:
+        placed_pods.terms_selecting("default", labels)
+
+    kept = [each.sums.size for each in placed_pods.terms._selecting.values() if each.sums is not None]
+    assert 0 < sum(kept) <= 5_000 + max(kept)
+
+
+def test_an_overlay_keeps_sums_for_a_few_pods_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placed_pods_module, "_OVERLAY_SUMS_MAX", 10)
+    placed_pods = hundred_groups_that_select_everybody()
+    overlay = HypotheticalPlacedPods(lambda: placed_pods)
+    overlay.adjust(1, pod("added", spec=selects_everybody(0)), 1)
+    before = amounts_by_key(placed_pods, overlay)
+
+    for number in range(20):
+        for group, _ in placed_pods.terms_selecting("default", {"app": f"none-{number}"}):
+            overlay.row_counts(group)
+
+    assert 0 < len(overlay._sums) <= 10
+    assert amounts_by_key(placed_pods, overlay) == before != amounts_by_key(placed_pods)
+
+
+def test_sums_are_made_anew_where_changes_are_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(existing_terms, "_CHANGES_SIZE_MAX", 10)
+    placed_pods = hundred_groups_that_select_everybody()
+    amounts_by_key(placed_pods)
+
+    fresh = hundred_groups_that_select_everybody()
+    for row in range(20):
+        for each in (placed_pods, fresh):
+            each.adjust(row, pod(f"w{row}", spec=selects_everybody(row)), 1)
+
+    assert amounts_by_key(placed_pods) == amounts_by_key(fresh)
+
+
 # ── sums equal what they sum ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -122,6 +187,7 @@ def sums_equal_groups(scene: Scene, seed: int) -> None:
         for kept, alone, few in ((summed, evaluator, 0), (counted, fresh, 10**9)):
             with pytest.MonkeyPatch.context() as limit:
                 limit.setattr(existing_terms, "_FEW_GROUPS", few)
+                limit.setattr(placed_pods_module, "_OVERLAY_SUMS_MAX", 1 + seed % 3)
                 overlay = overlays[few > 0]
                 kept += [
                     evaluated(alone, plan, first, now, None),

@@ -33,6 +33,10 @@ _FEW_GROUPS = 64
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
 _CHANGES_MAX = 2_048
 """So many changes are applied to sums; after more, they are made anew."""
+_CHANGES_SIZE_MAX = (
+    131_072  # of their terms (`TermSet.size`): they may be of pods that are gone, of a megabyte each
+)
+_FEW_CHANGES = 8  # whatever their size
 
 
 @dataclass(slots=True)
@@ -45,7 +49,6 @@ class _SelectingGroups:
     weights: dict[TermGroup, Weight]
     group_number: int = 0
     change_number: int = 0
-    drops: int = 0
     groups: tuple[tuple[SelectingGroup, Weight], ...] = ()
     sums: SummedTerms | None = None
     items: int = 0
@@ -80,9 +83,9 @@ class ExistingTerms:
         self._selecting_items = 0
         self._sums_size = 0
         self._last_group_number = 0
-        self._drops = 0  # how often groups were dropped
-        self._changes: list[tuple[Iterable[object], int, int]] = []
-        """The last changes of counts: of which groups, among other counts, the row, and how many pods more."""
+        self._changes: list[tuple[Sequence[TermGroup], int, int, int]] = []
+        """The last changes of counts: of which groups, the row, how many pods more, and the size of the terms."""
+        self._changes_size = 0
         self._first_change_number = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,16 +100,13 @@ class ExistingTerms:
             self._forget(key)
             selecting = None
         if selecting is None:
-            if self._selecting_items > _CACHE_ITEMS_MAX or self._sums_size > _SUMS_MAX:
-                self._forget_selecting()
             # Of what the key has, so that a group selects the same pods when it is added and when it is subtracted.
             compared = dict(key[1])
             selecting = self._selecting[key] = _SelectingGroups(self._labels_of(namespace), compared, {})
             self._add_matches(selecting, self._candidates(compared), namespace)
-            selecting.items = 1 + len(key[1]) + len(selecting.weights) // 4
-            self._selecting_items += selecting.items
-        else:
-            self._catch_up(selecting, namespace)
+            self._measure(key, selecting)
+        elif self._catch_up(selecting, namespace):
+            self._measure(key, selecting)
         return selecting.groups
 
     def _compared_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -133,23 +133,24 @@ class ExistingTerms:
         known = self._namespaces.get(namespace)
         return None if known is None else known.labels
 
-    def _catch_up(self, selecting: _SelectingGroups, namespace: str) -> None:
+    def _catch_up(self, selecting: _SelectingGroups, namespace: str) -> bool:
+        """Whether there was something to do."""
         sums = selecting.sums
         if sums is None:
-            if selecting.drops != self._drops:
-                weights = {group: weight for group, weight in selecting.weights.items() if not group.dropped}
-                selecting.weights, selecting.groups = weights, tuple(weights.items())
-                selecting.drops = self._drops
-            if selecting.group_number < self._last_group_number:
-                self._add_matches(selecting, self._filed_after(selecting.group_number), namespace)
-            return
+            if selecting.group_number == self._last_group_number:
+                return False
+            self._add_matches(selecting, self._filed_after(selecting.group_number), namespace)
+            return True
+        changes = self._changes[selecting.change_number - self._first_change_number :]
+        if not changes and selecting.group_number == self._last_group_number:
+            return False
         for group in self._filed_after(selecting.group_number):
             sums.register(group)
-        for counts, row, delta in self._changes[selecting.change_number - self._first_change_number :]:
-            for counted in counts:
-                if isinstance(counted, TermGroup):
-                    sums.adjust(counted, row, delta)
+        for groups, row, delta, _ in changes:
+            for group in groups:
+                sums.adjust(group, row, delta)
         self._summed(selecting, sums)
+        return True
 
     def _filed_after(self, number: int) -> Sequence[TermGroup]:
         if number >= self._last_group_number:
@@ -204,13 +205,10 @@ class ExistingTerms:
                     sums.add_group(*each)
                 weights.clear()
         selecting.group_number = self._last_group_number
-        selecting.drops = self._drops
         if sums is None:
             selecting.groups = tuple(weights.items())
         else:
             selecting.sums = sums
-            selecting.sums_size = sums.size
-            self._sums_size += sums.size
             self._summed(selecting, sums)
 
     def _weight(self, group: TermGroup, namespace: str, labels: Mapping[str, str]) -> Weight | None:
@@ -230,11 +228,16 @@ class ExistingTerms:
         """The groups of a pod's terms with these topology keys. New groups are added."""
         return [self._group(terms) for terms in affinity.term_sets if terms.topology_key in topology_keys]
 
-    def counts_changed(self, counts: Iterable[object], row: int, delta: int) -> None:
-        """The pods of a class that counts in `counts` changed."""
-        self._changes.append((counts, row, delta))
-        if len(self._changes) > _CHANGES_MAX:
+    def counts_changed(self, groups: Sequence[TermGroup], row: int, delta: int) -> None:
+        """The pods of a class with the terms of the groups changed."""
+        size = sum([group.terms.size for group in groups])
+        self._changes.append((groups, row, delta, size))
+        self._changes_size += size
+        while len(self._changes) > _CHANGES_MAX or (
+            self._changes_size > _CHANGES_SIZE_MAX and len(self._changes) > _FEW_CHANGES
+        ):
             half = len(self._changes) // 2
+            self._changes_size -= sum([change[3] for change in self._changes[:half]])
             del self._changes[:half]
             self._first_change_number += half
 
@@ -242,12 +245,16 @@ class ExistingTerms:
         """Groups have pods that came earlier."""
         self._first_change_number += len(self._changes) + 1
         self._changes.clear()
+        self._changes_size = 0
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:
         """Drop the groups that no pod has any more."""
         for group in self._filed:
             group.dropped = group not in groups
-        self._drops += 1
+        for selecting in self._selecting.values():  # now, or each keeps the terms of pods that are gone
+            if any(group.dropped for group in selecting.weights):
+                weights = {group: weight for group, weight in selecting.weights.items() if not group.dropped}
+                selecting.weights, selecting.groups = weights, tuple(weights.items())
         kept = [group for group in self._filed if not group.dropped]
         self._groups = {group.terms: group for group in kept}
         self._filed.clear()
@@ -269,9 +276,16 @@ class ExistingTerms:
         self._selecting_items -= selecting.items
         self._sums_size -= selecting.sums_size
 
-    def _forget_selecting(self) -> None:
-        self._selecting.clear()
-        self._selecting_items = self._sums_size = 0
+    def _measure(self, key: _SelectingKey, selecting: _SelectingGroups) -> None:
+        """What was added to the entry counts. Beyond the limits no other one is kept."""
+        items, sums = 1 + len(key[1]) + len(selecting.weights) // 4, selecting.sums
+        sums_size = 0 if sums is None else sums.size
+        self._selecting_items += items - selecting.items
+        self._sums_size += sums_size - selecting.sums_size
+        selecting.items, selecting.sums_size = items, sums_size
+        if self._selecting_items > _CACHE_ITEMS_MAX or self._sums_size > _SUMS_MAX:
+            self._selecting = {key: selecting}
+            self._selecting_items, self._sums_size = items, sums_size
 
     def _group(self, terms: TermSet) -> TermGroup:
         group = self._groups.get(terms)

@@ -37,6 +37,7 @@ _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
 _FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
+_OVERLAY_SUMS_MAX = 512  # members of a gang, no two equal, each have some
 
 
 class PlacedPods:
@@ -166,7 +167,8 @@ class PlacedPods:
         for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, delta)
         if pod_class.affinity is not None:
-            self.terms.counts_changed(pod_class.counted_in, row, delta)
+            groups = [counted for counted in pod_class.counted_in if isinstance(counted, TermGroup)]
+            self.terms.counts_changed(groups, row, delta)
 
     def pod_class(self, pod: Pod) -> PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
@@ -331,13 +333,18 @@ class HypotheticalPlacedPods:
         return self._copies.get(counted, counted.row_counts)
 
     def _summed_counts(self, summed: SummedGroup) -> RowCounts:
+        if summed not in self._sums and len(self._sums) >= _OVERLAY_SUMS_MAX:
+            self._sums.clear()
         position, counts = self._sums.get(summed, (0, summed.row_counts))
+        if position == len(self._applied_changes):
+            return counts
         for row, pod_class, delta in self._applied_changes[position:]:
             times = sum([summed.times(each) for each in pod_class.counted_in if isinstance(each, TermGroup)])
             if times:
                 counts = counts.copy() if counts is summed.row_counts else counts
                 counts.adjust(row, delta * times)
         self._sums[summed] = len(self._applied_changes), counts
+        summed.terms.forget_amounts()
         return counts
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
