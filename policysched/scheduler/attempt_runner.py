@@ -247,8 +247,9 @@ class AttemptRunner:
         self._run(attempt, cost_max)
 
     def account_time(self, elapsed_ns: int) -> int | None:
-        """Charge the time of the last call of `advance` or `advance_pause` to the policy, and to the namespace if the
-        attempt failed, or took long because of the pod's own terms; later, if the bind is refused. Returns the time of the attempt that ended in it."""
+        """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
+        attempt failed or took long because of the pod's own terms; otherwise the namespace pays if the bind is refused later.
+        Returns the time of the attempt that ended in the call."""
         attempt, time = self._last_run, self._core.queue.decision_time
         if attempt is None:
             return None

@@ -140,9 +140,8 @@ class PolicyReload:
                 with core.raises_for_text(program):
                     is_late = number >= STARTED_AT_ONCE_MAX and self._owner(program.name) != ""
                     self._start(program, now_ns, synced=synced, decided=has_attempted or is_late)
-                    if (
-                        is_late and not has_attempted
-                    ):  # later ones protect no pods, or edits could go on for that
+                    # Only at a start: edits without end would protect pods for ever.
+                    if is_late and not has_attempted:
                         core.unstarted_policies.add(program.name)
 
         core.commands += core.policies.save()

@@ -695,15 +695,21 @@ def test_a_class_that_changes_during_a_search_is_the_one_that_the_chosen_node_ha
     assert not rig.of(c.Prebind)
 
 
-def test_all_devices_that_were_found_are_not_searched_again_beside_other_allocations(
-    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
-) -> None:
-    """A node with thousands of devices takes longer than what is left of a slice."""
+def rig_for_all_devices_of_n0(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """With a claim for all devices of a node but shared ones, a policy that prefers n0, and short slices."""
     monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
     monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
     rig = rig_with(claim("c", asking("r", 'device.driver != "shared"', allocationMode="All")))
     preferring = f'{DEFAULT}score flat weight 100 prefer node.name == "n0"\n'
     rig.apply_policies({"main.policy": preferring, "other.policy": OTHER})
+    return rig
+
+
+def test_all_devices_that_were_found_are_not_searched_again_beside_other_allocations(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    """A node with thousands of devices takes longer than what is left of a slice."""
+    rig = rig_for_all_devices_of_n0(monkeypatch)
     shared = device_slice(None, gpu("s0"), gpu("s1"), name="shared", allNodes=True, driver="shared")
     rig.handle(e.DeviceObjectUpdated(shared))
     rig.observe(user())
@@ -727,11 +733,7 @@ def test_all_devices_that_were_found_are_not_searched_again_beside_other_allocat
 def test_all_devices_are_those_that_the_chosen_node_has_at_the_end_of_a_search(
     monkeypatch: pytest.MonkeyPatch, searches: list[Any]
 ) -> None:
-    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 40)
-    monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
-    rig = rig_with(claim("c", asking("r", 'device.driver != "shared"', allocationMode="All")))
-    preferring = f'{DEFAULT}score flat weight 100 prefer node.name == "n0"\n'
-    rig.apply_policies({"main.policy": preferring, "other.policy": OTHER})
+    rig = rig_for_all_devices_of_n0(monkeypatch)
     shared = device_slice(None, gpu("s1"), name="shared", driver="shared", allNodes=True)
     rig.handle(e.DeviceObjectUpdated(shared))
     rig.observe(user())

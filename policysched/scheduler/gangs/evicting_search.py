@@ -258,7 +258,7 @@ class EvictingSearch:
 
     @property
     def _ends_for_others(self) -> bool:
-        """Whether the rest is left to the next attempt: others wait that are not decided in pauses, or may, if there are none."""
+        """Whether to leave the rest to the next attempt, as entries wait that no pause decides. Without pauses they may wait unseen."""
         pauses, core = self.pauses, self.core
         if pauses is None or not pauses.is_limited or len(self.placements) == self.kept_count:
             return False
