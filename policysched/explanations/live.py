@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
-from policysched.cluster.devices.allocator import SearchAllowance
 from policysched.cluster.devices.pod_selectors import evaluate_selectors
+from policysched.cluster.devices.search_limits import SearchAllowance
 from policysched.evaluate import Overlay
 from policysched.explanations.proposals import Proposal, Situation, proposals
 from policysched.explanations.record import (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 
-from policysched.cluster.devices.allocator import SEARCH_CONTINUES
 from policysched.cluster.devices.node_searches import has_devices_now
+from policysched.cluster.devices.search_limits import SEARCH_CONTINUES
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
 from policysched.lang.ir.program import Extender

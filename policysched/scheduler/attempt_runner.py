@@ -16,7 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.allocator import (
+from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.cluster.devices.pod_selectors import evaluate_selectors
+from policysched.cluster.devices.search_limits import (
     ATTEMPT_STEPS_MAX,
     CHARGED_STEPS,
     GANG_SLICE_STEPS_MAX,
@@ -24,8 +26,6 @@ from policysched.cluster.devices.allocator import (
     SLICE_STEPS_MAX,
     SearchAllowance,
 )
-from policysched.cluster.devices.pod_claims import uses_devices
-from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.evaluate import NotCounted
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts

@@ -21,7 +21,7 @@ from operator import attrgetter
 from typing import assert_never
 
 from policysched.cluster.cache import ClusterCache
-from policysched.cluster.devices.allocator import SearchAllowance
+from policysched.cluster.devices.search_limits import SearchAllowance
 from policysched.cluster.metric_samples import Samples
 from policysched.lang.ir.declarations import Metric
 from policysched.lang.ir.program import Program

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Literal
 
-from policysched.cluster.devices.allocator import SearchAllowance
+from policysched.cluster.devices.search_limits import SearchAllowance
 from policysched.evaluate import Overlay, Plan
 from policysched.explanations.node_comparison import preference, rejection_of, rule_locations
 from policysched.lang.check.bundle import CheckedSource, PolicyBundle

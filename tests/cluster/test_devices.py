@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from policysched.cluster.devices.allocation_cache import AllocationCache
-from policysched.cluster.devices.allocator import ATTEMPT_STEPS_MAX, SearchAllowance
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.pod_claims import (
@@ -15,6 +14,7 @@ from policysched.cluster.devices.pod_claims import (
     score_on,
 )
 from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.cluster.devices.search_limits import ATTEMPT_STEPS_MAX, SearchAllowance
 from policysched.kube.decode.devices import decode_device_taint_rule, decode_resource_claim
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import DeviceTaintRule, ResourceClaim

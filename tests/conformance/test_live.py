@@ -16,7 +16,7 @@ from policysched.builtins import kernels
 from policysched.builtins.image_locality import kernel as image_locality
 from policysched.builtins.pod_topology_spread import kernel as pod_topology_spread
 from policysched.builtins.volume_binding import kernel as volume_binding
-from policysched.cluster.devices import allocation, allocator, device_cache, pools
+from policysched.cluster.devices import allocation, device_cache, pools, taken_devices
 from policysched.cluster.devices.cel_selectors import DeviceSelectors
 from policysched.cluster.devices.constraints import ConstraintChecker
 from policysched.cluster.devices.device_usage import DeviceUsage
@@ -179,8 +179,10 @@ BUGS = {
         91, core_objects, "decode_disruption_budget", without_disrupted_pods
     ),
     "allocated devices are free": Bug(9_500_031, DeviceUsage, "add", lambda *_: None),
-    "a device is allocated twice": Bug(9_500_031, allocator.DeviceSearch, "_is_free", lambda *_: True),
-    "device capacity is unlimited": Bug(9_500_093, allocator.DeviceSearch, "_has_capacity", lambda *_: True),
+    "a device is allocated twice": Bug(9_500_031, taken_devices.TakenDevices, "is_free", lambda *_: True),
+    "device capacity is unlimited": Bug(
+        9_500_093, taken_devices.TakenDevices, "has_capacity", lambda *_: True
+    ),
     "shared counters are unlimited": Bug(9_500_032, CountersLeft, "of_pool", lambda *_: {}),
     "every claim tolerates device taints": Bug(9_500_031, DeviceToleration, "tolerates", lambda *_: True),
     "no claim tolerates device taints": Bug(9_500_032, DeviceToleration, "tolerates", lambda *_: False),

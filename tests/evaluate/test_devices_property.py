@@ -13,7 +13,7 @@ from policysched import evaluate
 from policysched.builtins.dynamic_resources import kernel as dynamic_resources
 from policysched.builtins.node_resources_fit import kernel as node_resources_fit
 from policysched.builtins.registry import BUILTINS
-from policysched.cluster.devices import allocator
+from policysched.cluster.devices import allocator, taken_devices
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_cache import DeviceCache
@@ -292,8 +292,8 @@ def is_violated(holds: Callable[[Scene], None], number: int) -> bool:
         ),
         (node_resources_fit._Score, "fingerprint", lambda *_: 0, resource_rules_follow_changes, 26),
         (dynamic_resources._CachedPodDevices, "lost_claims", lambda *_: 0, times_are_followed, 89),
-        (allocator.DeviceSearch, "_is_free", lambda *_: True, devices_are_allocated_once, 6),
-        (allocator.DeviceSearch, "_has_capacity", lambda *_: True, devices_are_allocated_once, 7),
+        (taken_devices.TakenDevices, "is_free", lambda *_: True, devices_are_allocated_once, 6),
+        (taken_devices.TakenDevices, "has_capacity", lambda *_: True, devices_are_allocated_once, 7),
         (allocator.DeviceSearch, "advance", over_after_a_piece, divided_searches_agree, 7),
     ],
     ids=[

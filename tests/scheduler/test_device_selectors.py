@@ -15,6 +15,7 @@ from policysched.cluster.devices import (
     cel_environment,
     cel_selectors,
     pod_selectors,
+    search_limits,
     selector_results,
 )
 from policysched.cluster.devices.allocation_cache import AllocationCache
@@ -373,7 +374,7 @@ def test_an_attempt_searches_no_more_than_its_steps_and_the_next_one_goes_on(
         before = len(steps)
         rig.settle()
         rounds.append(len(steps) - before)
-        if rig.pending_message("hostile") != allocator.SEARCH_CONTINUES:
+        if rig.pending_message("hostile") != search_limits.SEARCH_CONTINUES:
             break
         rig.pass_time(1)
 
@@ -434,12 +435,12 @@ def test_others_are_decided_between_two_slices_of_a_search(monkeypatch: pytest.M
 def steps_of_search(rig: Rig, gpus: list[dict[str, Any]]) -> int:
     """Of the search for the only claim on a node that now has these devices."""
     rig.handle(e.DeviceObjectUpdated(device_slice("n0", *gpus, version=2, generation=2)))
-    allowance = allocator.SearchAllowance()
+    allowance = search_limits.SearchAllowance()
     devices = rig.scheduler.cache.devices
     with devices.allocation_cache.limited(allowance):
         item = devices.claims[next(iter(devices.claims))]
         devices.allocation_cache.find([item], rig.scheduler.cache.nodes["n0"], None)
-    return allocator.ATTEMPT_STEPS_MAX - allowance.steps_left
+    return search_limits.ATTEMPT_STEPS_MAX - allowance.steps_left
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -480,7 +481,7 @@ def test_a_device_with_much_to_compare_counts_as_several_steps(more: str) -> Non
 
 
 def test_a_search_within_its_steps_is_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    rig, _ = searching_rig(monkeypatch, steps_max=allocator.ATTEMPT_STEPS_MAX)
+    rig, _ = searching_rig(monkeypatch, steps_max=search_limits.ATTEMPT_STEPS_MAX)
     rig.observe(user())
 
     rig.settle()
@@ -556,7 +557,7 @@ def test_a_search_ends_beside_somebody_who_changes_shared_devices_all_the_time(
 def test_a_long_search_ends_beside_changes_of_shared_devices_within_the_steps_of_an_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rig, steps = searching_rig(monkeypatch, steps_max=allocator.ATTEMPT_STEPS_MAX)
+    rig, steps = searching_rig(monkeypatch, steps_max=search_limits.ATTEMPT_STEPS_MAX)
     rig.observe(user())
     attempts: list[int] = []
 
@@ -786,7 +787,7 @@ def test_a_device_that_becomes_free_during_a_search_is_found_a_second_later(
 
 def heavy_rig(monkeypatch: pytest.MonkeyPatch, *more: Any) -> tuple[Rig, list[int]]:
     """The claim has thousands of combinations on the first node, and on the others no device."""
-    rig, steps = searching_rig(monkeypatch, steps_max=allocator.ATTEMPT_STEPS_MAX)
+    rig, steps = searching_rig(monkeypatch, steps_max=search_limits.ATTEMPT_STEPS_MAX)
     monkeypatch.setattr(sys.modules[__name__], "STEP_COST", 10_000)
     gpus = [gpu(f"g{at}", attributes={"uuid": str(at)}) for at in range(20)]
     slices = [device_slice(f"n{number}", version=4, generation=4) for number in range(1, NODES)]
@@ -816,7 +817,7 @@ def test_the_search_on_one_node_is_divided(monkeypatch: pytest.MonkeyPatch) -> N
     counts = steps_of_calls(rig, steps)
 
     assert sum(counts) > 5_000
-    assert max(counts) < allocator.SLICE_STEPS_MAX + allocator.PIECE_STEPS
+    assert max(counts) < search_limits.SLICE_STEPS_MAX + search_limits.PIECE_STEPS
     assert (rig.pending_message("hostile") or "").startswith("0/40 nodes are available: 40 cannot allocate")
 
 
@@ -866,8 +867,8 @@ def test_the_search_on_one_node_ends_beside_changes_of_it_all_the_time(
 
     counts = steps_of_calls(rig, steps, change)
 
-    assert max(counts) < allocator.SLICE_STEPS_MAX + 2 * allocator.PIECE_STEPS
-    assert sum(counts) < 6 * allocator.STEPS_MAX
+    assert max(counts) < search_limits.SLICE_STEPS_MAX + 2 * search_limits.PIECE_STEPS
+    assert sum(counts) < 6 * search_limits.STEPS_MAX
 
 
 def test_a_search_that_began_anew_finds_nothing_that_was_true_before(
@@ -978,7 +979,7 @@ def test_an_explanation_searches_no_more_than_the_steps_of_an_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig, steps = searching_rig(monkeypatch)
-    monkeypatch.setattr(live, "SearchAllowance", lambda: allocator.SearchAllowance(2_000))
+    monkeypatch.setattr(live, "SearchAllowance", lambda: search_limits.SearchAllowance(2_000))
     rig.observe(user())
 
     *_, result = explain_running(rig.scheduler.core, "default/hostile", rig.now_ns)
@@ -993,7 +994,7 @@ def test_preemption_searches_no_devices(monkeypatch: pytest.MonkeyPatch) -> None
     """An eviction frees none before the pod is gone, so only nodes that have the devices already are candidates. A search
     that is cut off ends before preemption, and goes on in the next attempt."""
     totals, rounds = [], []
-    for steps_max in (allocator.ATTEMPT_STEPS_MAX, 1_000):
+    for steps_max in (search_limits.ATTEMPT_STEPS_MAX, 1_000):
         equal = [gpu(f"h{at}", attributes={"uuid": "same"}) for at in range(2)]
         unequal = [gpu(f"g{at}", attributes={"uuid": str(at)}) for at in range(DEVICES_PER_NODE)]
         fitting = [
@@ -1073,7 +1074,7 @@ def test_the_search_for_a_gang_goes_on_where_it_was_cut_off(
 
     assert {prebind.name for prebind in rig.of(c.Prebind)} == ({"member-0", "member-7"} if fits else set())
     assert len([count for count in rounds if count]) > 10
-    assert max(rounds) < 1_000 + 8 * allocator.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
+    assert max(rounds) < 1_000 + 8 * search_limits.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
     assert len(searches) == len(set(searches)), "nothing is searched twice"
 
 
@@ -1097,5 +1098,5 @@ def test_the_search_for_a_gang_that_evicts_pods_goes_on_where_it_was_cut_off(
     rounds = searching_rounds(rig, steps)
 
     assert len(rig.of(c.Evict)) == 4
-    assert max(rounds) < 1_000 + 4 * allocator.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
+    assert max(rounds) < 1_000 + 4 * search_limits.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
     assert len(searches) == len(set(searches)), "nothing is searched twice"

@@ -4,7 +4,8 @@ selector."""
 from dataclasses import replace
 from hashlib import blake2b
 
-from policysched.cluster.devices.allocator import ChosenDevice, DeviceSearchResult
+from policysched.cluster.devices.allocator import DeviceSearchResult
+from policysched.cluster.devices.taken_devices import ChosenDevice
 from policysched.model.devices import (
     AllocatedDevice,
     DeviceAllocation,

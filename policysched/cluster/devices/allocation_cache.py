@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
-from policysched.cluster.devices.allocator import (
+from policysched.cluster.devices.allocator import DeviceSearch, DeviceSearchResult
+from policysched.cluster.devices.cel_selectors import CelSelectorError
+from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_requests import DeviceSearchFailed
+from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
+from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
+from policysched.cluster.devices.search_limits import (
     GANG_RESTARTS_MAX,
     NODE_STEPS,
     PIECE_STEPS,
@@ -22,15 +28,8 @@ from policysched.cluster.devices.allocator import (
     SEARCH_CONTINUES,
     SLICE_STEPS_MAX,
     STEPS_EXCEEDED,
-    DeviceSearch,
-    DeviceSearchResult,
     SearchAllowance,
 )
-from policysched.cluster.devices.cel_selectors import CelSelectorError
-from policysched.cluster.devices.change_stamps import DeviceChangeStamps
-from policysched.cluster.devices.device_requests import DeviceSearchFailed
-from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
-from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
 from policysched.cluster.devices.search_outcomes import (
     CachedOutcome,
     OutcomeCache,

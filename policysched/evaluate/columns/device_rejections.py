@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from policysched.cluster.devices.allocator import SEARCH_CONTINUES, STEPS_EXCEEDED
+from policysched.cluster.devices.search_limits import SEARCH_CONTINUES, STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
 from policysched.model.nodes import Node
 
