@@ -7,16 +7,15 @@ for the nodes that they change. Pools are cached by node, and results of selecto
 (`selector_results`).
 """
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 
 from policysched.cluster.devices.allocator import DeviceSearch, DeviceSearchResult
-from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_counts import DeviceCounts
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
@@ -42,12 +41,10 @@ from policysched.cluster.devices.selector_results import SelectorResults
 from policysched.cluster.devices.shared_counters import CountersLeft
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.devices import (
-    DeviceAllocation,
     DeviceClass,
-    DeviceId,
     ResourceClaim,
 )
-from policysched.model.identifiers import NodeName, ResourceClaimKey
+from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 
 _OVERLAY_OUTCOMES_MAX = 5_000
@@ -56,34 +53,6 @@ _OVERLAY_OUTCOMES_MAX = 5_000
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
 searched until a device changes, so that one claim cannot block all others."""
-
-
-@dataclass(slots=True)
-class DeviceOverlay:
-    """Allocations of a hypothetical cluster on top of the real ones. `node_changes` identifies what
-    is allocated of each node's devices, `shared_changes` what of devices that several nodes can use
-    (0: nothing); see `state_after`. `overruns`: searches that exceeded the step limit."""
-
-    allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
-    usage: DeviceUsage = field(default_factory=DeviceUsage)
-    node_changes: dict[NodeName, int] = field(default_factory=dict)
-    shared_changes: int = 0
-    overruns: Counter[Specs] = field(default_factory=Counter)
-
-
-def state_after(state: int, allocation: DeviceAllocation) -> int:
-    """What identifies an overlay's allocations once this one is added: the same in another overlay
-    with equal allocations in the same order. Names are hashed with the process's secret."""
-    return hash(
-        (
-            state,
-            *(
-                (device.device, bool(device.share_id), device.consumed_capacity)
-                for device in allocation.devices
-                if not device.admin_access
-            ),
-        )
-    )
 
 
 class AllocationCache:
@@ -103,7 +72,7 @@ class AllocationCache:
         self._stamps = stamps
         self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
-        self._counts: dict[NodeName, tuple[Hashable, Mapping[str, str], dict[str, tuple[int, int]]]] = {}
+        self.counts = DeviceCounts(slices, use, stamps, self.selector_results)
         self._outcomes = OutcomeCache()
         self._counters_left = CountersLeft()
         self._allowance: SearchAllowance | None = None
@@ -351,53 +320,6 @@ class AllocationCache:
                 pass  # too many steps
         return False
 
-    def device_counts(
-        self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
-    ) -> tuple[int, int]:
-        """How many devices of the class the node can use, and how many of them are allocated.
-
-        As in kube-scheduler's scores, slices of all generations count, and nothing if a selector
-        fails. Source: `calculateDRAResourceTotals` in kubernetes'
-        `pkg/scheduler/framework/plugins/noderesources/resource_allocation.go`.
-
-        Kept for each node: each allocation would otherwise have the devices of all nodes counted again.
-        """
-        if overlay is not None and (overlay.shared_changes or overlay.node_changes.get(node.name)):
-            return self.count_uncached(of_class, node, overlay)
-        stamp = self._stamps.of_node(node.name)
-        cached = self._counts.get(node.name)
-        if cached is None or cached[0] != stamp or cached[1] != node.labels:
-            cached = self._counts[node.name] = stamp, node.labels, {}
-        counts = cached[2].get(of_class.name)
-        if counts is None:
-            counts = cached[2][of_class.name] = self.count_uncached(of_class, node, None)
-        return counts
-
-    def count_uncached(
-        self, of_class: DeviceClass, node: Node, overlay: DeviceOverlay | None
-    ) -> tuple[int, int]:
-        """As `device_counts`, without the cache."""
-        allocated = (
-            AllocatedDevices(self._usage) if overlay is None else AllocatedDevices(self._usage, overlay.usage)
-        )
-        total, in_use = 0, 0
-        for resource_slice in self._slices.candidates_for(node.name):
-            for index, device in enumerate(resource_slice.devices):
-                if not resource_slice.accessible_nodes_of(device).includes(node):
-                    continue
-                try:
-                    chosen = all(
-                        expression is None or self.selector_results.matches(expression, resource_slice, index)
-                        for expression in of_class.selectors
-                    )
-                except CelSelectorError:
-                    return 0, 0
-                if chosen:
-                    total += 1
-                    device_id = DeviceId(*resource_slice.pool, device.name)
-                    in_use += allocated.is_wholly_allocated(device_id) or allocated.is_shared(device_id)
-        return total, in_use
-
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
         stamp = self._stamps.of_slices(node.name)
         cached = self._pools.get(node.name)
@@ -410,4 +332,4 @@ class AllocationCache:
     def forget_node(self, name: NodeName) -> None:
         """The node was deleted."""
         self._pools.pop(name, None)
-        self._counts.pop(name, None)
+        self.counts.forget_node(name)

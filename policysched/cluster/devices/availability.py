@@ -3,8 +3,8 @@ implementation read this view."""
 
 from collections.abc import Hashable, Iterable, Sequence
 
-from policysched.cluster.devices.allocation_cache import DeviceOverlay, state_after
 from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.device_overlay import DeviceOverlay, state_after
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.devices.search_outcomes import SearchOutcome
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
@@ -64,8 +64,8 @@ class AvailableDevices:
     def device_counts(self, device_class: DeviceClass, node: Node) -> tuple[int, int]:
         """How many devices of the class the node can use, and how many of them are allocated."""
         if self._uncached:
-            return self._devices.allocation_cache.count_uncached(device_class, node, self._overlay)
-        return self._devices.allocation_cache.device_counts(device_class, node, self._overlay)
+            return self._devices.allocation_cache.counts.count_uncached(device_class, node, self._overlay)
+        return self._devices.allocation_cache.counts.of_node(device_class, node, self._overlay)
 
     def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
         if self._uncached:

@@ -8,7 +8,7 @@ cache, or discards it.
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable
 
-from policysched.cluster.devices.allocation_cache import DeviceOverlay
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.namespace_shares import HypotheticalShares, NamespaceShares
 from policysched.cluster.node_usage import NodeUsage

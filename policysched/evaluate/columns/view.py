@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from policysched.cluster.devices.allocation_cache import DeviceOverlay
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.metric_samples import PairSamples
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
