@@ -63,6 +63,7 @@ class CommandDispatcher:
                 self._binder.cancel(uid)
             case c.AbandonBind(uid):
                 self._binder.abandon(uid)
+                self._prebind_writer.abandon(uid)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
                 self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():

@@ -96,7 +96,8 @@ class CancelBind:
 
 @dataclass(frozen=True, slots=True)
 class AbandonBind:
-    """The pod was deleted: do not repeat its `Bind`, which is then answered by `BindLost`, or as usual."""
+    """The pod was deleted: do not repeat its `Bind`, which is then answered by `BindLost`, or as usual. Nor begin its `Prebind`:
+    that is answered by `PrebindRefused` then."""
 
     uid: PodUid
 

@@ -230,7 +230,8 @@ class SchedulerCore:
     def delete_unseen_claims(self, uid: PodUid) -> None:
         """Delete the claims of a deleted pod that the watch has not shown: it may never show their deletion either."""
         for key in sorted(self.cache.devices.extended_claims_of(uid) - self.cache.devices.claims.keys()):
-            self.commands.append(DeleteExtendedClaim(key, uid))
+            if (command := DeleteExtendedClaim(key, uid)) not in self.commands:
+                self.commands.append(command)
 
     def restore_states(self, texts: Mapping[str, str]) -> None:
         problems = [*self.canaries.restore(texts), *self.samples.policy_states.restore(texts)]

@@ -37,6 +37,7 @@ from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import (
+    AbandonBind,
     Bind,
     ClaimToCreate,
     ClaimToReserve,
@@ -210,6 +211,8 @@ class Prebinder:
             self._bind_tracker.on_lost(
                 uid, "the pod is gone or bound while its volumes are being bound", now_ns
             )
+            if state.written_versions is None:
+                self._core.commands.append(AbandonBind(uid))
 
     def withdraw(self, uid: PodUid, message: str, now_ns: int) -> None:
         """Give up the pod's node; if its device writes are not answered, once they are."""

@@ -10,14 +10,30 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.decode.devices import decode_allocation
 from policysched.kube.write.claim_writes import PrebindOutcome, PrebindWriter
+from policysched.model.devices import DeviceAllocation
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.sandbox.transport import MemoryTransport
-from policysched.scheduler.commands import ClaimToReserve, Prebind, Unreserve
-from policysched.scheduler.events import PrebindRefused, PrebindWritten
+from policysched.scheduler.commands import (
+    ClaimToCreate,
+    ClaimToReserve,
+    DeleteExtendedClaim,
+    Prebind,
+    Unreserve,
+)
+from policysched.scheduler.events import ExtendedClaimDeleted, PrebindRefused, PrebindWritten
 from tests.devices import asking, claim_spec, given
 from tests.kube.world import World, on_virtual_time, running, until
 
 CUT_S = 100.0
+
+
+def _devices() -> DeviceAllocation:
+    allocation = decode_allocation(given("g0")["allocation"])
+    assert allocation is not None
+    return allocation
+
+
+DEVICES = _devices()
 
 
 def written_over_a_road_that_is_cut(*, gives_devices: bool) -> PrebindOutcome:
@@ -151,37 +167,102 @@ class RefusingNamespace(MemoryTransport):
         return await super().request(request)
 
 
-def test_allocations_that_a_webhook_makes_fail_for_ever_delay_no_other_namespace() -> None:
-    outcomes: list[PrebindOutcome] = []
-    connectivity = Connectivity(lambda: 0.0)
+class RefusedAllocations:
+    """A writer, whose claims in the namespace `refusing` get no allocation."""
 
-    async def scenario() -> None:
-        world = World()
-        writer = PrebindWriter(
-            ApiClient(RefusingNamespace(world.server)),
-            outcomes.append,
+    def __init__(self) -> None:
+        self.outcomes: list[PrebindOutcome] = []
+        self.connectivity = Connectivity(lambda: 0.0)
+        self._world = World()
+        for namespace in ("refusing", "other"):
+            self._world.local.create("namespaces", "", {"metadata": {"name": namespace}})
+        self.writer = PrebindWriter(
+            ApiClient(RefusingNamespace(self._world.server)),
+            self.outcomes.append,
             random=Random(1),
-            connectivity=connectivity,
+            connectivity=self.connectivity,
         )
 
-        def put(namespace: str, name: str) -> None:
-            body = {"metadata": {"name": name}, "spec": claim_spec(asking())}
-            meta = world.local.create("resourceclaims", namespace, body)["metadata"]
-            devices = decode_allocation(given("g0")["allocation"])
-            key, version = ResourceClaimKey(namespace, name), int(meta["resourceVersion"])
-            wanted = ClaimToReserve(key, meta["uid"], version, devices, (), (), 0, None)
-            uid = PodUid(f"uid-{name}")
-            writer.put(Prebind(uid, namespace, name, NodeName("a"), (), (), claims_to_reserve=(wanted,)))
+    def put(self, namespace: str, name: str) -> PodUid:
+        """A pod with a claim."""
+        body = {"metadata": {"name": name}, "spec": claim_spec(asking())}
+        meta = self._world.local.create("resourceclaims", namespace, body)["metadata"]
+        key, version = ResourceClaimKey(namespace, name), int(meta["resourceVersion"])
+        wanted = ClaimToReserve(key, meta["uid"], version, DEVICES, (), (), 0, None)
+        uid = PodUid(f"uid-{name}")
+        self.writer.put(Prebind(uid, namespace, name, NodeName("a"), (), (), claims_to_reserve=(wanted,)))
+        return uid
 
-        for namespace in ("refusing", "other"):
-            world.local.create("namespaces", "", {"metadata": {"name": namespace}})
-        async with running(writer.run()):
+
+def test_allocations_that_a_webhook_makes_fail_for_ever_delay_no_other_namespace() -> None:
+    outcomes: list[PrebindOutcome] = []
+    connectivities: list[Connectivity] = []
+
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        connectivities.append(bench.connectivity)
+        async with running(bench.writer.run()):
             for index in range(20):
-                put("refusing", f"refused-{index}")
+                bench.put("refusing", f"refused-{index}")
             await asyncio.sleep(60)
-            put("other", "web")
-            await until(lambda: outcomes, "the claim of the other namespace", within_s=1)
+            bench.put("other", "web")
+            await until(lambda: bench.outcomes, "the claim of the other namespace", within_s=1)
+        outcomes.extend(bench.outcomes)
 
     on_virtual_time(scenario)
     assert [(type(outcome), outcome.uid) for outcome in outcomes] == [(PrebindWritten, "uid-web")]  # type: ignore[union-attr]
-    assert not connectivity.unreachable
+    assert not connectivities[0].unreachable
+
+
+def test_pods_that_come_and_go_where_no_claim_is_written_keep_no_devices() -> None:
+    """What was never begun was never answered, so any number of devices stayed reserved for pods that were gone."""
+
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        async with running(bench.writer.run()):
+            begun = [bench.put("refusing", f"hangs-{index}") for index in range(2)]
+            await asyncio.sleep(60)
+            gone = [bench.put("refusing", f"gone-{index}") for index in range(30)]
+            await asyncio.sleep(60)
+            for uid in (*begun, *gone):
+                bench.writer.abandon(uid)
+            assert [outcome.uid for outcome in bench.outcomes if isinstance(outcome, PrebindRefused)] == gone
+            assert bench.writer.in_flight == len(begun), "what was sent may be carried out"
+
+    on_virtual_time(scenario)
+
+
+def test_a_claim_that_was_never_created_is_gone_at_once() -> None:
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        key, web = ResourceClaimKey("refusing", "made"), PodUid("uid-web")
+        made = ClaimToCreate(key, (), DEVICES, (), 0)
+        async with running(bench.writer.run()):
+            for index in range(2):
+                bench.put("refusing", f"hangs-{index}")
+            await asyncio.sleep(60)
+            bench.writer.put(Prebind(web, "refusing", "web", NodeName("a"), (), (), claim_to_create=made))
+            bench.writer.put(DeleteExtendedClaim(key, web))
+            bench.writer.abandon(web)
+
+            refused, deleted = bench.outcomes
+            assert isinstance(refused, PrebindRefused) and refused.uid == web
+            assert deleted == ExtendedClaimDeleted(key, "")
+
+    on_virtual_time(scenario)
+
+
+def test_of_two_that_wait_for_a_pod_the_later_one_is_answered() -> None:
+    """The first timed out; its answer would be taken for that of the second, on another node."""
+
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        async with running(bench.writer.run()):
+            for index in range(2):
+                bench.put("refusing", f"hangs-{index}")
+            await asyncio.sleep(60)
+            for node in ("a", "b"):
+                bench.writer.put(Prebind(PodUid("uid-web"), "refusing", "web", NodeName(node), (), ()))
+            assert bench.writer.in_flight == 3
+
+    on_virtual_time(scenario)

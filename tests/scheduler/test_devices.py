@@ -130,6 +130,13 @@ def test_a_device_that_may_still_be_written_for_a_deleted_pod_stays_reserved() -
     assert agreed(rig)
 
 
+def test_the_writes_for_a_deleted_pod_are_abandoned() -> None:
+    """Where requests hang they may never be begun, so that the devices of any number of pods that come and go stayed reserved."""
+    rig = gone_while_it_is_written()
+
+    assert rig.of(c.AbandonBind) == [c.AbandonBind(WEB)]
+
+
 def test_devices_of_a_deleted_pod_are_released_once_the_write_is_known_to_have_failed() -> None:
     rig = gone_while_it_is_written()
 

@@ -78,6 +78,14 @@ class PrebindCounts:
 
 
 @dataclass(slots=True, eq=False)
+class _Waiting:
+    """A command that was not begun."""
+
+    command: _Command
+    is_current: IsCurrent
+
+
+@dataclass(slots=True, eq=False)
 class _Unreserving:
     """`is_sent`: requests may have left. `is_superseded`: the pod has a later `Prebind`."""
 
@@ -115,7 +123,9 @@ class PrebindWriter:
         )
         self._may_send = may_send
         self._fence = fence
-        self._turns: NamespaceTurns[tuple[_Command, IsCurrent]] = NamespaceTurns(settings.workers)
+        self._turns: NamespaceTurns[str] = NamespaceTurns(settings.workers)
+        self._waiting: dict[str, dict[_Waiting, None]] = {}  # by namespace, as many as it has turns
+        self._waiting_prebinds: dict[PodUid, _Waiting] = {}
         self._prebinding: dict[PodUid, asyncio.Event] = {}
         self._unreserving: dict[PodUid, list[_Unreserving]] = {}
         self.counts = PrebindCounts()
@@ -126,27 +136,71 @@ class PrebindWriter:
         return len(self._turns)
 
     def put(self, command: _Command) -> None:
+        waiting = _Waiting(command, self._fence() if isinstance(command, Prebind) else None)
         if isinstance(command, Unreserve):
             self._unreserving.setdefault(command.uid, []).append(_Unreserving(command))
         elif isinstance(command, Prebind):  # the pod needs its claims again
             for unreserving in self._unreserving.get(command.uid, ()):
                 unreserving.is_superseded = True
-        self._turns.put(
-            _namespace(command), (command, self._fence() if isinstance(command, Prebind) else None)
+            if (earlier := self._waiting_prebinds.get(command.uid)) is not None:
+                self._drop(earlier)  # its answer would be taken for that of this one
+            self._waiting_prebinds[command.uid] = waiting
+        elif isinstance(command, DeleteExtendedClaim) and self._abandon_creation(command):
+            return
+        namespace = _namespace(command)
+        self._waiting.setdefault(namespace, {})[waiting] = None
+        self._turns.put(namespace, namespace)
+
+    def abandon(self, uid: PodUid) -> None:
+        """The pod is gone: its `Prebind` is refused, unless it was begun. In a namespace whose requests hang it may never be
+        begun, and what it allocates would be reserved for as long: for any number of pods that come and go."""
+        waiting = self._waiting_prebinds.pop(uid, None)
+        if waiting is None:
+            return
+        self._drop(waiting)
+        self.counts.refused += 1
+        self._deliver(PrebindRefused(uid, "not sent: the pod is gone", {}))
+
+    def _abandon_creation(self, command: DeleteExtendedClaim) -> bool:
+        """Whether the creation of this claim was not begun, and never will be."""
+        waiting = self._waiting_prebinds.get(command.uid)
+        created = (
+            waiting.command.claim_to_create if waiting and isinstance(waiting.command, Prebind) else None
         )
+        if created is None or created.claim != command.claim:
+            return False
+        self.abandon(command.uid)
+        self._deliver(ExtendedClaimDeleted(command.claim, ""))
+        return True
+
+    def _drop(self, waiting: _Waiting) -> None:
+        namespace = _namespace(waiting.command)
+        self._take(namespace, waiting)
+        self._turns.discard(namespace)
+
+    def _take(self, namespace: str, waiting: _Waiting) -> None:
+        in_namespace = self._waiting[namespace]
+        del in_namespace[waiting]
+        if not in_namespace:
+            del self._waiting[namespace]
 
     async def run(self) -> None:
         """Until cancelled."""
-        await self._turns.run(self._carry_out)
+        await self._turns.run(self._begin_next)
 
-    async def _carry_out(self, fenced: tuple[_Command, IsCurrent]) -> None:
-        command, is_current = fenced
+    async def _begin_next(self, namespace: str) -> None:
+        waiting = next(iter(self._waiting[namespace]))
+        self._take(namespace, waiting)
+        await self._carry_out(waiting.command, waiting.is_current)
+
+    async def _carry_out(self, command: _Command, is_current: IsCurrent) -> None:
         if isinstance(command, DeleteExtendedClaim):
             await self._delete_claim(command)
             return
         if not isinstance(command, Prebind):
             await self._unreserve(command)
             return
+        self._waiting_prebinds.pop(command.uid, None)
         self._prebinding[command.uid] = asyncio.Event()
         try:
             outcome = await self._prebind(command, is_current)

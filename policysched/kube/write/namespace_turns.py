@@ -170,6 +170,15 @@ class NamespaceTurns(Generic[Command]):
         self._size += 1
         self._wake.set()
 
+    def discard(self, key: Hashable) -> None:
+        """The last command of this namespace that was not begun never is."""
+        namespace = self._namespaces[key]
+        namespace.waiting.pop()
+        self._size -= 1
+        if not namespace.waiting:
+            self._ring.remove(namespace)
+            self._forget_unused(key)
+
     async def run(
         self,
         carry_out: Callable[[Command], Awaitable[None]],
