@@ -1,12 +1,13 @@
 """Node affinity, pod affinity and topology spread constraints of a pod."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
-from policysched.model.selectors import LabelSelector, NodeSelectorTerm, RequiredLabel, required_label
+from policysched.model.selector_columns import SelectorColumns
+from policysched.model.selectors import LabelSelector, NodeSelectorTerm
 
 TermUse = Literal["rejects", "requires", "prefers"]
 
@@ -63,78 +64,75 @@ class Weight(NamedTuple):
         return Weight(self.total + other.total, self.magnitude + other.magnitude)
 
 
-_TermsByLabel = dict[RequiredLabel | None, list[tuple[PodSelector, Weight]]]
+TermScope = tuple[tuple[str, ...], LabelSelector | None]
+"""Where a term selects pods: `PodSelector.namespaces` and `.namespace_selector`."""
 _KeysByNamespace = dict[str | None, set[str]]
-NAMED_VALUES_MAX = 1_000_003
-"""More hashes of labels would be remembered without a limit; if two labels share one, nothing is wrong."""
 _FEW_NAMESPACES = 16
 """Terms that name more count as such that may select pods of any: thousands of names and of keys would be multiplied."""
+
+
+@dataclass(slots=True)
+class TermColumns:
+    """Of the terms that select anything: their selectors of labels, weights, and scopes: each of these once."""
+
+    selectors: SelectorColumns
+    totals: "array[int]"
+    magnitudes: "array[int]"
+    term_scopes: "array[int]"
+    scopes: Sequence[TermScope]
 
 
 class TermSet:
     """The terms of a pod of one use and topology key. They reject (required anti-affinity), require or prefer the pods that
     they select. `weights`: by what they select, the sum. The hash is computed once: there can be thousands of terms."""
 
-    __slots__ = ("_filed", "_hash", "_named", "_size", "topology_key", "use", "weights")
+    __slots__ = ("_columns", "_hash", "_selected_keys", "topology_key", "use", "weights")
 
     def __init__(self, use: TermUse, topology_key: str, weights: Mapping[PodSelector, Weight]) -> None:
         self.use = use
         self.topology_key = topology_key
         self.weights = tuple(weights.items())
         self._hash = hash((use, topology_key, self.weights))
-        self._filed: tuple[_TermsByLabel, _KeysByNamespace] | None = None
-        self._named: array[int] | None = None
-        self._size = 0
-
-    @property
-    def by_label(self) -> "_TermsByLabel":
-        """The terms under a label that they require (None: without one)."""
-        return self._file()[0]
+        self._selected_keys: _KeysByNamespace | None = None
+        self._columns: TermColumns | None = None
 
     @property
     def selected_keys(self) -> "_KeysByNamespace":
         """The keys of the labels that the terms select by, by the namespace of the pods that they may select (None: any)."""
-        return self._file()[1]
-
-    @property
-    def named_values(self) -> Iterable[int]:
-        """The hashes of the labels whose values the terms name, modulo `NAMED_VALUES_MAX`."""
-        if self._named is None:
-            self._named = array(
-                "L",
-                [
-                    hash((requirement.key, value)) % NAMED_VALUES_MAX
-                    for selector, _ in self.weights
-                    if selector.label_selector is not None
-                    for requirement in selector.label_selector.requirements
-                    for value in requirement.values
-                ],
-            )
-        return self._named
-
-    @property
-    def size(self) -> int:
-        """One for each term, and one for each namespace, requirement and value in it."""
-        if not self._size:
-            self._size = sum([_size(selector) for selector, _ in self.weights])
-        return self._size
-
-    def _file(self) -> tuple["_TermsByLabel", "_KeysByNamespace"]:
-        if self._filed is None:
-            by_label: _TermsByLabel = {}
+        if self._selected_keys is None:
             keys: _KeysByNamespace = {}
-            for selector, weight in self.weights:
+            for selector, _ in self.weights:
                 if selector.label_selector is None:
                     continue  # selects nothing
-                for label in required_label(selector.label_selector) or (None,):
-                    by_label.setdefault(label, []).append((selector, weight))
                 selected = [requirement.key for requirement in selector.label_selector.requirements]
                 is_few = len(keys.keys() | selector.namespaces) <= _FEW_NAMESPACES
                 named = selector.namespaces if is_few and selector.namespace_selector is None else (None,)
                 for namespace in named:
                     keys.setdefault(namespace, set()).update(selected)
-            self._filed = by_label, keys
-        return self._filed
+            self._selected_keys = keys
+        return self._selected_keys
+
+    def prepare(self) -> None:
+        """Compute what takes long for thousands of terms."""
+        _ = self.selected_keys
+        self._columns = self._make_columns()
+
+    def take_columns(self) -> TermColumns:
+        """They are not kept a second time."""
+        columns, self._columns = self._columns, None
+        return self._make_columns() if columns is None else columns
+
+    def _make_columns(self) -> TermColumns:
+        selectors, codes = SelectorColumns(), dict[TermScope, int]()
+        totals, magnitudes, scopes = array("q"), array("q"), array("i")
+        for selector, weight in self.weights:
+            if selector.label_selector is not None:
+                selectors.append(selector.label_selector)
+                totals.append(weight.total)
+                magnitudes.append(weight.magnitude)
+                scope = selector.namespaces, selector.namespace_selector
+                scopes.append(codes.setdefault(scope, len(codes)))
+        return TermColumns(selectors, totals, magnitudes, scopes, tuple(codes))
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -145,22 +143,6 @@ class TermSet:
 
     def __hash__(self) -> int:
         return self._hash
-
-    def may_select(self, labels: Mapping[str, str]) -> Iterator[tuple[PodSelector, Weight]]:
-        """The terms that may select a pod with these labels."""
-        filed = self.by_label
-        yield from filed.get(None, ())
-        for key, value in labels.items():
-            yield from filed.get((key, value), ())
-            yield from filed.get((key, None), ())
-
-
-def _size(selector: PodSelector) -> int:
-    size = 1 + len(selector.namespaces)
-    for selects in (selector.namespace_selector, selector.label_selector):
-        if selects is not None:
-            size += sum([1 + len(requirement.values) for requirement in selects.requirements])
-    return size
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -206,14 +188,14 @@ class PodAffinity:
             yield "prefers", Weight(preferred.weight, abs(preferred.weight)), preferred.term
 
     def shared(self) -> "PodAffinity":
-        """The first one of those that are equal and in use. Compares terms and files them, so large pods call it on a
+        """The first one of those that are equal and in use. Compares terms and prepares them, so large pods call it on a
         thread."""
         reference = _SHARED.get(self)
         affinity = None if reference is None else reference()
         if affinity is None:
             for terms in self.term_sets:
                 if len(terms.weights) > _FEW_TERMS:
-                    _ = terms.by_label, terms.named_values, terms.size
+                    terms.prepare()
             _SHARED[self] = ref(self)
             return self
         return affinity
@@ -221,7 +203,7 @@ class PodAffinity:
 
 _REQUIRED = Weight(1, 1)
 _FEW_TERMS = 16
-"""So few are filed when the pod is placed: with thousands of topology keys, nodes have the fewest of them."""
+"""So few are prepared when the pod is placed: with thousands of topology keys, nodes have the fewest of them."""
 _SHARED: WeakKeyDictionary[PodAffinity, ref[PodAffinity]] = WeakKeyDictionary()
 
 

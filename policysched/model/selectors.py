@@ -50,23 +50,6 @@ class LabelSelector:
         return True
 
 
-RequiredLabel = tuple[str, str | None]
-"""A label key with its value; None: any value."""
-
-_REQUIRED_VALUES_MAX = 8  # an In requirement with more values requires its key alone
-
-
-def required_label(selector: LabelSelector) -> tuple[RequiredLabel, ...]:
-    """Labels of which a pod must have one to be selected; empty where no requirement says so."""
-    by_key: tuple[RequiredLabel, ...] = ()
-    for requirement in selector.requirements:
-        if requirement.operator == "In" and len(requirement.values) <= _REQUIRED_VALUES_MAX:
-            return tuple([(requirement.key, value) for value in dict.fromkeys(requirement.values)])
-        if requirement.operator in ("In", "Exists"):
-            by_key = ((requirement.key, None),)
-    return by_key
-
-
 class SelectorByKey:
     """A LabelSelector for many comparisons: each takes as long as there are labels, or keys, and not as requirements and
     values."""

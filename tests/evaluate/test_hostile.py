@@ -10,7 +10,7 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
-from policysched.evaluate.columns import existing_terms, placed_pods
+from policysched.evaluate.columns import placed_pods
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
 from policysched.model import affinity
@@ -119,8 +119,7 @@ def test_labels_of_nodes_that_come_and_go_visit_no_class_of_pods() -> None:
 @pytest.mark.parametrize(
     "bug",
     [
-        (affinity, "_FEW_TERMS", 10_000),  # the terms are filed when the pod is placed
-        (existing_terms, "_FILED_LABELS_MAX", 10_000),  # the group is filed under thousands of labels
+        (affinity, "_FEW_TERMS", 10_000),  # the terms become columns when the pod is placed
         (TermSet, "__hash__", lambda terms: hash(terms.weights)),
     ],
     ids=lambda bug: bug[1],
@@ -141,7 +140,7 @@ def test_terms_on_keys_that_no_node_has_are_not_even_compared() -> None:
 
     harness.selected("first")
 
-    assert harness.evaluator._columns.placed_pods.terms.matched_terms == 0
+    assert harness.evaluator._columns.placed_pods.terms.compared_terms == 0
 
 
 def test_a_term_is_compared_once_with_pods_of_equal_labels() -> None:
@@ -151,12 +150,12 @@ def test_a_term_is_compared_once_with_pods_of_equal_labels() -> None:
     terms = harness.evaluator._snapshots.columns.placed_pods.terms
 
     harness.selected("first", labels={"app": "web"})
-    first = terms.matched_terms
+    first = terms.compared_terms
     for index in range(5):
         cache.put_pod(placed(hostile_pod("preferred affinity by zone", f"more-{index}", count=1), "n0"))
         harness.selected(f"next-{index}", labels={"app": "web"}, cpu=f"{index}m")
 
-    assert terms.matched_terms <= first + 5, "what is known about earlier terms is not computed again"
+    assert terms.compared_terms <= first + 5, "what is known about earlier terms is not computed again"
 
 
 @pytest.mark.parametrize("kind", HOSTILE_SPECS)

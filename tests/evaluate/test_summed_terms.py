@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import existing_terms
+from policysched.evaluate.columns import existing_terms, term_changes
 from policysched.evaluate.columns import placed_pods as placed_pods_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
-from policysched.evaluate.columns.term_groups import SummedTerms
+from policysched.evaluate.columns.summed_terms import SummedTerms
 from policysched.model.identifiers import PodUid
 from tests.builders import placed, pod
 from tests.evaluate.clusters import Scene, scenes
@@ -80,14 +80,14 @@ def test_pods_with_labels_that_no_term_names_are_compared_once() -> None:
     harness = Harness(hostile_cluster(100))
     terms = harness.evaluator._snapshots.columns.placed_pods.terms
     harness.selected("first", labels={"app": "first"})
-    before = terms.matched_terms
+    before = terms.compared_terms
 
     for number in range(20):
         harness.selected(f"next-{number}", labels={"app": f"next-{number}"})
 
-    assert terms.matched_terms == before
+    assert terms.compared_terms == before
     harness.selected("named", labels={"app": "none-7"})
-    assert terms.matched_terms > before, "a term says NotIn of this one"
+    assert terms.compared_terms > before, "a term says NotIn of this one"
 
 
 def test_a_changed_namespace_compares_no_pods_of_others_again() -> None:
@@ -151,16 +151,20 @@ def test_an_overlay_keeps_sums_for_a_few_pods_that_differ(monkeypatch: pytest.Mo
     assert amounts_by_key(placed_pods, overlay) == before != amounts_by_key(placed_pods)
 
 
-def test_sums_are_made_anew_where_changes_are_not_kept_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(existing_terms, "_CHANGES_SIZE_MAX", 10)
+def test_sums_are_made_anew_where_changes_are_summed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(term_changes, "_SPARE", 10)
     placed_pods = hundred_groups_that_select_everybody()
     amounts_by_key(placed_pods)
+    fresh, epoch = hundred_groups_that_select_everybody(), placed_pods.terms._changes.epoch
 
-    fresh = hundred_groups_that_select_everybody()
-    for row in range(20):
+    for row in range(200):
         for each in (placed_pods, fresh):
-            each.adjust(row, pod(f"w{row}", spec=selects_everybody(row)), 1)
+            each.adjust(row, pod(f"w{row}", spec=selects_everybody(row % 100)), 1)
+        placed_pods.adjust(row, pod(f"w{row}", spec=selects_everybody(7)), 1)
+        placed_pods.adjust(row, pod(f"w{row}", spec=selects_everybody(7)), -1)
+        placed_pods.evict_unused()
 
+    assert placed_pods.terms._changes.epoch > epoch
     assert amounts_by_key(placed_pods) == amounts_by_key(fresh)
 
 
@@ -206,7 +210,7 @@ def test_sums_equal_the_groups_that_they_sum(scene: Scene, seed: int) -> None:
 @pytest.mark.parametrize(
     "bug",
     [
-        (SummedTerms, "adjust", lambda *_: None),
+        (SummedTerms, "is_current", True),
         (existing_terms.ExistingTerms, "counts_changed", lambda *_: None),
         (HypotheticalPlacedPods, "_summed_counts", lambda _, summed: summed.row_counts),
     ],

@@ -14,7 +14,7 @@ from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodCount
-from policysched.evaluate.columns.term_groups import SelectingGroup
+from policysched.evaluate.columns.summed_terms import SelectingGroup
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,

@@ -22,7 +22,9 @@ from policysched.evaluate.columns.pod_classes import (
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
-from policysched.evaluate.columns.term_groups import SelectingGroup, SummedGroup, TermGroup
+from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedCounts, SummedGroup
+from policysched.evaluate.columns.term_changes import TermChanges
+from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.affinity import PodAffinity, PodSelector, Weight
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -49,7 +51,7 @@ class PlacedPods:
         """`topology_keys`: the label keys that some node has; the caller reports those that appear."""
         self.capacity = capacity
         self.namespaces_version = 0
-        self.terms = ExistingTerms(self._selects, namespaces)
+        self.terms = ExistingTerms(namespaces)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
         self.tallies_version = 0
@@ -135,19 +137,6 @@ class PlacedPods:
         """See `ExistingTerms`."""
         return self.terms.selected_label_values(pod.namespace, pod.labels)
 
-    def _selects(self, selector: PodSelector, namespace: str, labels: Mapping[str, str]) -> bool:
-        """As by `resolve_scope`, for one namespace: of the terms of all placed pods, whenever a namespace changes, it would
-        look at all of them."""
-        if selector.label_selector is None or not selector.label_selector.selects(labels):
-            return False
-        namespace_selector = selector.namespace_selector
-        if namespace in selector.namespaces:
-            return True
-        if namespace_selector is None or not namespace_selector.requirements:
-            return namespace_selector is not None
-        known = self._namespaces.get(namespace)
-        return known is not None and namespace_selector.selects(known.labels)
-
     # ── changes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def adjust(self, row: int, pod: Pod, delta: int) -> None:
@@ -201,7 +190,8 @@ class PlacedPods:
             for pod_class, affinity in classes:
                 for group in self.terms.groups_of(affinity, new):
                     pod_class.count_in(group)
-                    self.terms.sum_again()
+                    for row, count in pod_class.rows.items():
+                        self.terms.counts_changed([group], row, count)
             if left := uncounted - appeared:
                 self._uncounted_terms.setdefault(left, []).extend(classes)
 
@@ -218,6 +208,7 @@ class PlacedPods:
     def evict_unused(self) -> None:
         """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
         while an overlay is in use."""
+        self.terms.sum_up_changes()
         if len(self._tallies) > _TALLIES_MAX or self._tallied_selectors > _TALLIED_SELECTORS_MAX:
             self.tallies_version += 1
             for matcher in list(self._tallies)[: len(self._tallies) // 2]:
@@ -259,7 +250,10 @@ class HypotheticalPlacedPods:
         self._applied_changes: list[tuple[int, PodClass, int]] = []
         self._copies: dict[PodCount, RowCounts] = {}
         self._unchanged: set[PodCount] = set()
-        self._sums: dict[SummedGroup, tuple[int, RowCounts]] = {}  # with the number of the changes applied
+        self._term_changes = TermChanges()
+        self._sums: dict[
+            SummedGroup, tuple[int, SummedCounts]
+        ] = {}  # with the number of the changes of terms
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
@@ -276,6 +270,7 @@ class HypotheticalPlacedPods:
         self._applied_changes.clear()
         self._copies.clear()
         self._sums.clear()
+        self._term_changes = TermChanges()
         self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
@@ -336,15 +331,15 @@ class HypotheticalPlacedPods:
         if summed not in self._sums and len(self._sums) >= _OVERLAY_SUMS_MAX:
             self._sums.clear()
         position, counts = self._sums.get(summed, (0, summed.row_counts))
-        if position == len(self._applied_changes):
+        if position == len(self._term_changes):
             return counts
-        for row, pod_class, delta in self._applied_changes[position:]:
-            times = sum([summed.times(each) for each in pod_class.counted_in if isinstance(each, TermGroup)])
-            if times:
-                counts = counts.copy() if counts is summed.row_counts else counts
-                counts.adjust(row, delta * times)
-        self._sums[summed] = len(self._applied_changes), counts
-        summed.terms.forget_amounts()
+        groups, rows, deltas = self._term_changes.since(position)
+        amounts = summed.times(groups) * deltas
+        chosen = np.flatnonzero(amounts)
+        if len(chosen):
+            counts = counts.copy() if counts is summed.row_counts else counts
+            counts.add(rows[chosen], amounts[chosen])
+        self._sums[summed] = len(self._term_changes), counts
         return counts
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
@@ -358,6 +353,8 @@ class HypotheticalPlacedPods:
             pod_class = self._placed().pod_class(pod)
             self._applied_changes.append((row, pod_class, delta))
             for counted in pod_class.counted_in:
+                if isinstance(counted, TermGroup):
+                    self._term_changes.add(counted.number, row, delta)
                 if counted in self._unchanged:
                     self._unchanged.remove(counted)
                     self._copies[counted] = counted.row_counts.copy()

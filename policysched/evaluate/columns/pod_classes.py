@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.row_counts import RowCounts
-from policysched.evaluate.columns.term_groups import SummedGroup, TermGroup
+from policysched.evaluate.columns.summed_terms import SummedGroup
+from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 

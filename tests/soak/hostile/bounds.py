@@ -4,7 +4,7 @@
     requests   a priority level of its own (API Priority and Fairness), with the fewest seats that there can be
     rates      each attack is a client of its own with a limit on requests and bytes (`Rates`)
 
-The rate of requests bounds attacks by small objects, that of bytes those by large ones: one pod of 608 KiB in 30 seconds. An
+The rate of requests bounds attacks by small objects, that of bytes those by large ones: one pod of 608 KiB in a minute. An
 attack has a burst of both: so the pods, gangs and budgets of the tenant are there when the measured window begins, and
 continue to arrive during it. At higher rates the attacks saturate the API server of a small machine, and then the latency
 of every scheduler is the API server's.
@@ -28,8 +28,8 @@ class Rates:
     """Of each attack; there are fifteen. A pod of a megabyte takes an API server a quarter of a second of processor time with
     what follows from it."""
 
-    requests_per_s: float = 1.0
-    bytes_per_s: float = 20 * 1024
+    requests_per_s: float = 0.5
+    bytes_per_s: float = 10 * 1024
 
 
 class _Budget:

@@ -1,0 +1,151 @@
+"""Terms as columns select the pods that their selectors select one by one, also after groups were dropped."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from policysched.evaluate.columns.selector_table import SelectorTable
+from policysched.evaluate.columns.term_table import PodsToSelect, TermTable
+from policysched.model import selector_columns
+from policysched.model.affinity import PodSelector, TermSet, Weight
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from tests.evaluate.test_hostile import calls_of
+
+KEYS, VALUES, NAMESPACES = ["a", "b"], ["0", "1", "2"], ["default", "team", "unknown"]
+HUNT = settings(max_examples=2000, deadline=None, phases=[Phase.generate], derandomize=True, database=None)
+
+labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
+requirements = st.builds(
+    lambda key, operator, values: SelectorRequirement(
+        key, operator, tuple(values) if operator in ("In", "NotIn") else ()
+    ),
+    st.sampled_from(KEYS),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from(VALUES), min_size=1, max_size=3),
+)
+selectors = st.builds(LabelSelector, st.lists(requirements, max_size=3).map(tuple))
+pod_selectors = st.builds(
+    PodSelector,
+    st.lists(st.sampled_from(NAMESPACES), max_size=2).map(tuple),
+    st.none() | selectors,
+    st.none() | selectors,
+)
+weights = st.builds(
+    lambda total, more: Weight(total, abs(total) + 2 * more), st.integers(-9, 9), st.integers(0, 3)
+)
+term_sets = st.builds(
+    TermSet,
+    st.sampled_from(["rejects", "requires", "prefers"]),
+    st.sampled_from(["zone", "host"]),
+    st.dictionaries(pod_selectors, weights, max_size=4),
+)
+pods = st.builds(PodsToSelect, st.sampled_from(NAMESPACES), labels, labels).map(
+    lambda each: PodsToSelect(each.namespace, None, each.labels) if each.namespace == "unknown" else each
+)
+tables = st.tuples(st.lists(st.tuples(term_sets, st.booleans(), st.booleans()), max_size=6), pods)
+"""Of each group: its terms, whether they were prepared, and whether it is kept."""
+
+
+def selects(selector: PodSelector, about: PodsToSelect) -> bool:
+    if selector.label_selector is None or not selector.label_selector.selects(about.labels):
+        return False
+    if about.namespace in selector.namespaces:
+        return True
+    among = selector.namespace_selector
+    if among is None or not among.requirements:
+        return among is not None
+    return about.namespace_labels is not None and among.selects(about.namespace_labels)
+
+
+def weight_of(terms: TermSet, about: PodsToSelect) -> Weight | None:
+    found = [weight for selector, weight in terms.weights if selects(selector, about)]
+    if not found:
+        return None
+    if terms.use == "rejects":
+        return Weight(1, 1)
+    return Weight(sum(weight.total for weight in found), sum(weight.magnitude for weight in found))
+
+
+def read(table: TermTable, about: PodsToSelect, first: int) -> list[Weight | None]:
+    found, _ = table.weights(about, first)
+    by_number = zip(found.numbers.tolist(), found.totals.tolist(), found.magnitudes.tolist(), strict=True)
+    weights: dict[int, Weight] = {number: Weight(*weight) for number, *weight in by_number}
+    return [weights.get(group.number) for group in table.groups[first:]]
+
+
+def columns_equal_terms(
+    table_and_pods: tuple[list[tuple[TermSet, bool, bool]], PodsToSelect],
+) -> None:
+    groups, about = table_and_pods
+    table = TermTable()
+    for terms, is_prepared, _ in groups:
+        if is_prepared:
+            terms.prepare()
+        table.add(terms)
+    expected = [weight_of(terms, about) for terms, _, _ in groups]
+    for first in range(len(groups) + 1):
+        assert read(table, about, first) == expected[first:]
+    kept = [is_kept for _, _, is_kept in groups]
+    table.keep(np.array(kept, np.bool_))
+    table.add(
+        TermSet("prefers", "host", {PodSelector((), LabelSelector(()), LabelSelector(())): Weight(1, 1)})
+    )
+    expected = [weight for weight, is_kept in zip(expected, kept, strict=True) if is_kept]
+    assert read(table, about, 0) == [*expected, Weight(1, 1)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(tables)
+def test_columns_select_as_their_terms_one_by_one(
+    table_and_pods: tuple[list[tuple[TermSet, bool, bool]], PodsToSelect],
+) -> None:
+    columns_equal_terms(table_and_pods)
+
+
+def comparison_calls(count: int) -> int:
+    table = TermTable()
+    for number in range(count):
+        about = LabelSelector((SelectorRequirement("a", "NotIn", (f"none-{number}",)),))
+        table.add(TermSet("prefers", "host", {PodSelector((), LabelSelector(()), about): Weight(1, 1)}))
+    return calls_of(lambda: table.weights(PodsToSelect("default", {}, {"a": "none-7"}), 0))
+
+
+def test_a_comparison_takes_no_step_for_each_term() -> None:
+    assert comparison_calls(1000) == comparison_calls(10)
+
+
+def presence_alone(key: str, _: str | None) -> int:
+    return hash(key)
+
+
+def keep_nothing(_: SelectorTable, kept: object) -> None:
+    pass
+
+
+@pytest.mark.search
+@pytest.mark.parametrize(
+    "bug",
+    [
+        (selector_columns, "_MET", 1),
+        (selector_columns, "_UNMET", -1),
+        (selector_columns, "label_hash", presence_alone),
+        (SelectorTable, "keep", keep_nothing),
+    ],
+    ids=lambda bug: bug[1],
+)
+def test_a_planted_mistake_in_columns_is_caught(
+    bug: tuple[object, str, Callable[..., object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*bug)
+
+    def is_wrong(table_and_pods: tuple[list[tuple[TermSet, bool, bool]], PodsToSelect]) -> bool:
+        try:
+            columns_equal_terms(table_and_pods)
+        except (AssertionError, ValueError, IndexError):
+            return True
+        return False
+
+    find(tables, is_wrong, settings=HUNT)
