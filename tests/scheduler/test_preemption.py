@@ -314,6 +314,36 @@ def test_a_victim_of_two_preemptors_is_evicted_once() -> None:
     assert rig.placements() == {"h1": "a", "h2": "a"}
 
 
+def test_nobody_waits_for_the_evictions_of_another_namespace() -> None:
+    """A webhook there that answers no nomination kept the victim from everybody, and the requests of each eviction take half a
+    minute, one after another."""
+    rig = Rig(ANY, node("a"), low(), high("hangs", namespace="tenant"))
+    rig.settle()
+    rig.observe(high("higher", priority=200))
+    rig.settle()
+
+    carry_out(rig)
+    rig.pass_time(2)
+
+    assert evictions(rig) == [("hangs", "a", ["low"]), ("higher", "a", ["low"])]
+    assert rig.placements() == {"higher": "a"}
+
+
+def test_a_victim_of_two_namespaces_leaves_until_both_are_answered() -> None:
+    rig = Rig(ANY, node("a"), low(), high("one", namespace="tenant"))
+    rig.settle()
+    rig.observe(high("two", priority=200))
+    rig.settle()
+    one, two = rig.of(c.Evict)
+
+    leaving = [rig.scheduler._preemption.is_leaving(low().pod.uid)]
+    for evict in (one, two):
+        rig.handle(e.EvictionRefused(evict.uid, "a webhook denied it"))
+        leaving.append(rig.scheduler._preemption.is_leaving(low().pod.uid))
+
+    assert leaving == [True, True, False]
+
+
 def test_a_terminating_pod_is_awaited_and_not_evicted_again() -> None:
     rig = Rig(ANY, node("a"), replace(low(), deleting=True), high())
     rig.settle()

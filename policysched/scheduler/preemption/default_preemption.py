@@ -11,7 +11,7 @@ their nominations together. Source: DefaultPreemption of kube-scheduler 1.37.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from policysched.evaluate import DryRun, NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
@@ -25,6 +25,7 @@ from policysched.scheduler.preemption.best_candidate_search import find_best_can
 from policysched.scheduler.preemption.candidate_search import NOT_SEARCHED, find_candidates, no_evictable_pods
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights, rights_key
+from policysched.scheduler.preemption.evictions import Eviction, LeavingPods
 from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
@@ -59,33 +60,15 @@ FindGangPlacement = Callable[
 ]
 
 
-@dataclass(slots=True)
-class _Eviction:
-    """An `Evict` in flight.
-
-    `terminating`: victims that were terminating already. `requeue_wanted`: an event arrived
-    meanwhile that may help the pod. `gang_victims`: victims of answered evictions for other members
-    of its gang.
-    """
-
-    pod: Pod
-    node: NodeName | None
-    victims: dict[PodUid, Victim]
-    terminating: frozenset[PodUid]
-    requeue_wanted: bool = False
-    gang_victims: set[PodUid] = field(default_factory=set)
-
-
 class DefaultPreemption:
     """Runs preemption; keeps the evictions in flight by preemptor."""
 
     def __init__(self, core: SchedulerCore) -> None:
         self._core = core
         self._breaker = EvictionBreaker(core.limits)
-        self.refused = RefusedEvictions(self._is_terminating)
-        self._evicting: dict[PodUid, _Eviction] = {}
-        self._victims_in_flight: set[PodUid] = set()  # of all of them
-        self._deletion_requested: set[PodUid] = set()  # deleted, not yet seen by the watch
+        self.refused = RefusedEvictions(lambda uid: self._is_terminating(uid, self.is_leaving))
+        self._evicting: dict[PodUid, Eviction] = {}
+        self._leaving = LeavingPods()
         self._forbidden_until_ns = 0
         self._forbidden_message = ""
 
@@ -133,7 +116,7 @@ class DefaultPreemption:
             nominated_node=None if nominated is None else nominated.nominated_node,
         )
         allowed = eviction_rights(core, pod, now_ns, self.refused)
-        if self._victims_terminating(pod.uid, dry_run, allowed):
+        if self._victims_terminating(value, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
         blocked_until_ns = self._breaker.next_time_ns(now_ns)
         lowest = core.cache.ledger.lowest_priority
@@ -188,7 +171,7 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
-        rights = dict[Hashable, EvictionRights]()
+        rights, is_leaving = dict[Hashable, EvictionRights](), self._leaving.as_seen_by(gang.namespace)
 
         def rights_of(pod: PendingPod) -> EvictionRights:
             if (key := rights_key(core, pod)) not in rights:
@@ -200,7 +183,7 @@ class DefaultPreemption:
             eviction_rights=rights_of,
             forget_rights=rights.clear,
             eviction_blocked=lambda victim: self._breaker.blocks(victim, clock()),
-            is_terminating=self._is_terminating,
+            is_terminating=lambda uid: self._is_terminating(uid, is_leaving),
             started_ns=self._started_ns,
             evaluate=evaluate,
             add_to_overlay=add_to_overlay,
@@ -241,21 +224,24 @@ class DefaultPreemption:
             else:
                 self._clear_lower_nominations(member.pod, member.node, now_ns)
 
-    def _victims_terminating(self, uid: PodUid, dry_run: DryRun, allowed: EvictionRights) -> bool:
+    def _victims_terminating(self, pod: Pod, dry_run: DryRun, allowed: EvictionRights) -> bool:
         """Whether victims of an earlier attempt are still on the pod's nominated node, which may yet fit it."""
-        nominated = self._core.cache.nominated.get(uid)
+        nominated = self._core.cache.nominated.get(pod.uid)
         node = None if nominated is None else nominated.nominated_node
         if node is None or node not in dry_run.potential_nodes:
             return False
-        return any(allowed(victim) and self._is_terminating(victim.uid) for victim in self._pods_on(node))
+        leaving = self._leaving.as_seen_by(pod.namespace)
+        return any(
+            allowed(victim) and self._is_terminating(victim.uid, leaving) for victim in self._pods_on(node)
+        )
 
-    def _is_terminating(self, uid: PodUid) -> bool:
+    def _is_terminating(self, uid: PodUid, is_leaving: Callable[[PodUid], bool]) -> bool:
         observed = self._core.cache.pods[uid]
-        return self.is_leaving(uid) or (observed.deleting and observed.preempted)
+        return is_leaving(uid) or (observed.deleting and observed.preempted)
 
     def is_leaving(self, uid: PodUid) -> bool:
         """Whether its deletion was requested, or is about to be, and the watch has not shown it yet."""
-        return uid in self._deletion_requested or uid in self._victims_in_flight
+        return uid in self._leaving
 
     def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
@@ -276,8 +262,8 @@ class DefaultPreemption:
         message: str | None = None,
     ) -> None:
         core = self._core
-        uids = [victim.uid for victim in chosen]
-        terminating = frozenset(uid for uid in uids if core.cache.pods[uid].deleting or self.is_leaving(uid))
+        uids, is_leaving = [victim.uid for victim in chosen], self._leaving.as_seen_by(pod.namespace)
+        terminating = frozenset(uid for uid in uids if core.cache.pods[uid].deleting or is_leaving(uid))
         victims = [
             Victim(victim.uid, victim.namespace, victim.name, core.cache.pods[victim.uid].generation)
             for victim in chosen
@@ -286,22 +272,24 @@ class DefaultPreemption:
         if chosen:
             core.records.counters.victim_counts.append(len(chosen))
         for victim in chosen:
-            warning = None if victim.uid in terminating else self._breaker.record(victim, now_ns)
+            is_counted = victim.uid in terminating or self.is_leaving(victim.uid)
+            warning = None if is_counted else self._breaker.record(victim, now_ns)
             if warning is not None:
                 core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", warning))
         self._end_eviction(pod.uid)
-        eviction = _Eviction(pod, node, {victim.uid: victim for victim in victims}, terminating)
+        eviction = Eviction(pod, node, {victim.uid: victim for victim in victims}, terminating)
         self._evicting[pod.uid] = eviction
-        self._victims_in_flight.update(eviction.victims)
+        self._leaving.begin(eviction)
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
         core.commands.append(evict if message is None else replace(evict, message=message))
         names = ", ".join(victim.full_name for victim in chosen)
         fields = {"pod": pod.full_name, "node": node or "", "victims": names}
         core.commands.append(Log("info", "evicting victims for a pod", fields))
 
-    def _end_eviction(self, preemptor: PodUid) -> _Eviction | None:
+    def _end_eviction(self, preemptor: PodUid) -> Eviction | None:
         eviction = self._evicting.pop(preemptor, None)
-        self._victims_in_flight.difference_update(() if eviction is None else eviction.victims)
+        if eviction is not None:
+            self._leaving.end(eviction)
         return eviction
 
     def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
@@ -364,7 +352,7 @@ class DefaultPreemption:
         elif eviction.requeue_wanted or not any(uid in self._core.cache.pods for uid in awaited):
             self._requeue(preemptor, now_ns, failing=False)
 
-    def _other_gang_eviction(self, preemptor: PodUid) -> _Eviction | None:
+    def _other_gang_eviction(self, preemptor: PodUid) -> Eviction | None:
         """Another eviction in flight for the same gang: the last one to be answered requeues the gang."""
         gang = self._core.gangs.gang_of(preemptor)
         if gang is None or preemptor not in gang.unqueued_members:
@@ -395,13 +383,13 @@ class DefaultPreemption:
         fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": event.reason}
         core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
 
-    def _record_deletions(self, eviction: _Eviction, deleted: Uids, *, leaving: Uids) -> None:
+    def _record_deletions(self, eviction: Eviction, deleted: Uids, *, leaving: Uids) -> None:
         """`leaving`: also victims that no longer existed, which the watch may not have shown yet."""
         core, pod, deleted = self._core, eviction.pod, frozenset(deleted)
         for uid in leaving:
             observed = core.cache.pods.get(uid)
             if observed is not None and not observed.deleting:
-                self._deletion_requested.add(uid)
+                self._leaving.requested.add(uid)
             if uid in deleted and eviction.node is not None:
                 core.commands.append(
                     ReportPreempted(
@@ -439,12 +427,12 @@ class DefaultPreemption:
 
     def forget(self, uid: PodUid) -> None:
         """Forget a pod that is deleted or terminating."""
-        self._deletion_requested.discard(uid)
+        self._leaving.requested.discard(uid)
         self.refused.forget(uid)
 
     def check(self) -> list[str]:
         """Inconsistencies with the cache, one message each."""
         return [
             f"{uid}: deletion requested, but the pod is not in the cache"
-            for uid in self._deletion_requested - self._core.cache.pods.keys()
+            for uid in self._leaving.requested - self._core.cache.pods.keys()
         ]

@@ -1,0 +1,60 @@
+"""Evictions that are not answered yet, and the pods that leave because of them.
+
+decided ──accepted──► requested ──the watch shows it──► forgotten
+   └──refused──► forgotten
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.commands import Victim
+
+
+@dataclass(slots=True)
+class Eviction:
+    """An `Evict` in flight.
+
+    `terminating`: victims that were terminating already. `requeue_wanted`: an event arrived
+    meanwhile that may help the pod. `gang_victims`: victims of answered evictions for other members
+    of its gang.
+    """
+
+    pod: Pod
+    node: NodeName | None
+    victims: dict[PodUid, Victim]
+    terminating: frozenset[PodUid]
+    requeue_wanted: bool = False
+    gang_victims: set[PodUid] = field(default_factory=set)
+
+
+class LeavingPods:
+    """`requested`: its deletion was accepted, and the watch has not shown it.
+
+    A webhook of the preemptor's namespace can delay its evictions for as long as it likes, since the nomination comes first.
+    So nobody of another namespace counts on an eviction that is not answered: it evicts the pod as well.
+    """
+
+    def __init__(self) -> None:
+        self.requested: set[PodUid] = set()
+        self._decided: dict[PodUid, list[str]] = {}  # with the namespaces of the preemptors
+
+    def __contains__(self, uid: PodUid) -> bool:
+        """Whether anybody evicts it."""
+        return uid in self.requested or uid in self._decided
+
+    def as_seen_by(self, namespace: str) -> Callable[[PodUid], bool]:
+        """Whether preemptors of this namespace can count on it."""
+        return lambda uid: uid in self.requested or namespace in self._decided.get(uid, ())
+
+    def begin(self, eviction: Eviction) -> None:
+        for uid in eviction.victims:
+            self._decided.setdefault(uid, []).append(eviction.pod.namespace)
+
+    def end(self, eviction: Eviction) -> None:
+        for uid in eviction.victims:
+            namespaces = self._decided[uid]
+            namespaces.remove(eviction.pod.namespace)
+            if not namespaces:
+                del self._decided[uid]
