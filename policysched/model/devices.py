@@ -345,14 +345,6 @@ class DeviceTaintRule:
     pool: str | None = None
     device: str | None = None
 
-    def taints(self, pool: PoolId, device: str) -> bool:
-        return (
-            self.selects
-            and self.driver in (None, pool.driver)
-            and self.pool in (None, pool.pool)
-            and self.device in (None, device)
-        )
-
 
 DeviceObject = ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
 DeviceKind = Literal["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"]

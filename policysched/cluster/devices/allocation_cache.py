@@ -17,6 +17,7 @@ from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_counts import DeviceCounts
 from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
+from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
 from policysched.cluster.devices.search_limits import (
@@ -65,11 +66,13 @@ class AllocationCache:
         classes: Mapping[str, DeviceClass],
         use: DeviceUsage,
         stamps: DeviceChangeStamps,
+        taints: DeviceTaints,
     ) -> None:
         self._slices = slices
         self._classes = classes
         self._usage = use
         self._stamps = stamps
+        self._taints = taints
         self.selector_results = SelectorResults(slices.by_name)
         self._pools: dict[NodeName, tuple[Hashable, Mapping[str, str], tuple[DevicePool, ...]]] = {}
         self.counts = DeviceCounts(slices, use, stamps, self.selector_results)
@@ -245,7 +248,7 @@ class AllocationCache:
         )
         pools, left = self._pools_of(node) if pools is None else pools, counters_left or self._counters_left
         return DeviceSearch(
-            claims, node, pools, allocated, self._classes, self.selector_results.matches, left
+            claims, node, pools, allocated, self._classes, self.selector_results.matches, left, self._taints
         )
 
     def _advance(self, search: DeviceSearch, steps_max: int | None) -> tuple[bool, SearchOutcome]:

@@ -23,6 +23,7 @@ from policysched.cluster.devices.device_requests import (
     RequestOption,
     SelectorMatches,
 )
+from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
 from policysched.cluster.devices.search_limits import DEVICES_MAX, STEPS_EXCEEDED, STEPS_MAX
@@ -73,6 +74,7 @@ class DeviceSearch:
         classes: Mapping[str, DeviceClass],
         matches: SelectorMatches,
         counters_left: CountersLeft,
+        taints: DeviceTaints,
     ) -> None:
         self._claims = claims
         self._pools = pools
@@ -82,7 +84,7 @@ class DeviceSearch:
         self.result: DeviceSearchResult | None = None
         self._piece_end: float = math.inf
         self._parts = self._run()
-        self._taken = TakenDevices(len(claims), allocated, counters_left, self._count_step)
+        self._taken = TakenDevices(len(claims), allocated, counters_left, taints, self._count_step)
         self._chosen_options: dict[tuple[int, int], int] = {}
         self._options: list[list[list[RequestOption]]] = []
 

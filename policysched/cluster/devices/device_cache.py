@@ -13,10 +13,11 @@ from dataclasses import replace
 
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
+from policysched.cluster.devices.device_taints import DeviceTaints, selects_some
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.extended_resources import classes_by_resource
 from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation
-from policysched.cluster.devices.slices import ResourceSliceIndex, with_taints
+from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
     DeviceAllocation,
@@ -47,9 +48,10 @@ class DeviceCache:
         self.usage = DeviceUsage()
         self.stamps = DeviceChangeStamps()
         self._slices = ResourceSliceIndex()
-        self._published: dict[str, ResourceSlice] = {}  # as drivers published them, without taint rules
-        self._taint_rules: dict[str, DeviceTaintRule] = {}
-        self.allocation_cache = AllocationCache(self._slices, self.classes, self.usage, self.stamps)
+        self._taints = DeviceTaints()
+        self.allocation_cache = AllocationCache(
+            self._slices, self.classes, self.usage, self.stamps, self._taints
+        )
         self._reservations: dict[ResourceClaimKey, DeviceReservation] = {}
         self._counted_allocations: dict[
             ResourceClaimKey, DeviceAllocation
@@ -88,8 +90,8 @@ class DeviceCache:
     def objects(self) -> Iterator[DeviceObject]:
         """All objects as the API server has them."""
         yield from self.classes.values()
-        yield from self._published.values()
-        yield from self._taint_rules.values()
+        yield from self.slices.values()
+        yield from self._taints.rules.values()
         yield from self.claims.values()
 
     def put_claim(self, claim: ResourceClaim) -> frozenset[ClusterEvent]:
@@ -146,23 +148,22 @@ class DeviceCache:
 
     # ── slices and classes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def put_slice(self, resource_slice: ResourceSlice) -> frozenset[ClusterEvent]:
-        self._published[resource_slice.name] = resource_slice
-        return self._put_tainted(resource_slice)
-
     def put_taint_rule(self, rule: DeviceTaintRule) -> frozenset[ClusterEvent]:
-        self._taint_rules[rule.name] = rule
-        return self._taint_again()
+        return self._taints_changed(self._taints.put(rule))
 
     def drop_taint_rule(self, name: str) -> frozenset[ClusterEvent]:
-        self._taint_rules.pop(name, None)
-        return self._taint_again()
+        return self._taints_changed(self._taints.drop(name))
 
-    def _taint_again(self) -> frozenset[ClusterEvent]:
-        return _NO_EVENTS.union(*map(self._put_tainted, self._published.values()))
+    def _taints_changed(self, rules: list[DeviceTaintRule]) -> frozenset[ClusterEvent]:
+        """As if the slices had changed with the taints of these rules."""
+        pools = {
+            each.pool for each in self.slices.values() if any(selects_some(rule, each) for rule in rules)
+        }
+        for pool in pools:
+            self._slices_changed(pool)
+        return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE}) if pools else _NO_EVENTS
 
-    def _put_tainted(self, published: ResourceSlice) -> frozenset[ClusterEvent]:
-        resource_slice = with_taints(published, self._taint_rules)
+    def put_slice(self, resource_slice: ResourceSlice) -> frozenset[ClusterEvent]:
         cached = self.slices.get(resource_slice.name)
         if cached == resource_slice:
             return _NO_EVENTS
@@ -181,7 +182,6 @@ class DeviceCache:
         cached = self.slices.get(name)
         if cached is None:
             return _NO_EVENTS
-        del self._published[name]
         self._remove_slice(cached)
         return frozenset({ClusterEvent.RESOURCE_SLICE_UPDATE})
 

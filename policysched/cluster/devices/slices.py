@@ -1,10 +1,10 @@
 """ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Iterable
 
 from policysched.cluster.devices.pools import PoolSlices
-from policysched.model.devices import DeviceTaintRule, PoolId, ResourceSlice
+from policysched.model.devices import PoolId, ResourceSlice
 from policysched.model.identifiers import NodeName
 
 
@@ -18,11 +18,13 @@ class ResourceSliceIndex:
         self._pools: dict[PoolId, PoolSlices] = {}
         self._by_node: dict[NodeName, dict[str, ResourceSlice]] = {}
         self._of_several_nodes: dict[str, ResourceSlice] = {}
+        self._exclusive_nodes: dict[PoolId, Counter[NodeName | None]] = {}
 
     def add(self, resource_slice: ResourceSlice) -> None:
         self.by_name[resource_slice.name] = resource_slice
         self._pools.pop(resource_slice.pool, None)
         self._by_pool.setdefault(resource_slice.pool, {})[resource_slice.name] = resource_slice
+        self._exclusive_nodes.setdefault(resource_slice.pool, Counter())[_exclusive_node(resource_slice)] += 1
         if _exclusive_node(resource_slice) is None or resource_slice.counters:
             self._of_several_nodes[resource_slice.name] = resource_slice
         else:
@@ -44,8 +46,12 @@ class ResourceSliceIndex:
                 self._by_node.pop(resource_slice.accessible_nodes.node, None)
         pool = self._by_pool[resource_slice.pool]
         del pool[resource_slice.name]
+        nodes, node = self._exclusive_nodes[resource_slice.pool], _exclusive_node(resource_slice)
+        nodes[node] -= 1
+        if not nodes[node]:
+            del nodes[node]
         if not pool:
-            del self._by_pool[resource_slice.pool]
+            del self._by_pool[resource_slice.pool], self._exclusive_nodes[resource_slice.pool]
 
     def of_pool(self, pool: PoolId) -> Iterable[ResourceSlice]:
         return self._by_pool.get(pool, {}).values()
@@ -62,20 +68,9 @@ class ResourceSliceIndex:
 
     def exclusive_node_of(self, pool: PoolId) -> NodeName | None:
         """The only node that can use the pool's devices; None: several can, or it is unknown."""
-        nodes = {_exclusive_node(resource_slice) for resource_slice in self.of_pool(pool)}
-        return nodes.pop() if len(nodes) == 1 else None
+        nodes = self._exclusive_nodes.get(pool, ())
+        return next(iter(nodes)) if len(nodes) == 1 else None
 
 
 def _exclusive_node(resource_slice: ResourceSlice) -> NodeName | None:
     return None if resource_slice.per_device_node_selection else resource_slice.accessible_nodes.node
-
-
-def with_taints(published: ResourceSlice, rules: Mapping[str, DeviceTaintRule]) -> ResourceSlice:
-    """The slice with the taints of the rules on its devices."""
-    in_order = [rules[name] for name in sorted(rules)]
-    devices = tuple(
-        replace(device, taints=device.taints + tuple(added)) if added else device
-        for device in published.devices
-        for added in [[rule.taint for rule in in_order if rule.taints(published.pool, device.name)]]
-    )
-    return published if devices == published.devices else replace(published, devices=devices)

@@ -9,6 +9,7 @@ from fractions import Fraction
 from policysched.cluster.devices.capacity import add_amounts, capacity_consumption, has_capacity
 from policysched.cluster.devices.constraints import ConstraintChecker
 from policysched.cluster.devices.device_requests import CLAIM_PLACEHOLDER, DeviceSearchFailed, RequestOption
+from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices
 from policysched.cluster.devices.pools import DevicePool
 from policysched.cluster.devices.shared_counters import CountersLeft, SharedCounters
@@ -47,12 +48,14 @@ class TakenDevices:
         claim_count: int,
         allocated: AllocatedDevices,
         counters_left: CountersLeft,
+        taints: DeviceTaints,
         count_steps: Callable[[int], object],
     ) -> None:
         self.by_claim: list[list[ChosenDevice]] = [[] for _ in range(claim_count)]
         self.constraints: list[list[ConstraintChecker]] = []
         self._allocated = allocated
         self._counters = SharedCounters(allocated, counters_left)
+        self._taints = taints
         self._count_steps = count_steps
         self._claims_of_device: dict[DeviceId, set[int]] = {}
         self._consumed: dict[DeviceId, Mapping[str, Fraction]] = {}
@@ -92,7 +95,8 @@ class TakenDevices:
         device_id = DeviceId(*pool.id, device.name)
         if not self.is_free(claim, option.request, device_id, device):
             return None
-        self._count_steps(self._comparison_steps(claim, option, pool, device))
+        taints = self._taints.of(pool.id, device)
+        self._count_steps(self._comparison_steps(claim, option, pool, device, len(taints)))
         step = UndoRecord()
         is_shared = self._share_counts[device_id] > 0 or self._allocated.is_shared(device_id)
         if device.consumes_counters and not (device.shareable and is_shared):
@@ -102,7 +106,7 @@ class TakenDevices:
         if any(
             taint.effect in ("NoSchedule", "NoExecute")
             and not any(toleration.tolerates(taint) for toleration in option.request.tolerations)
-            for taint in device.taints
+            for taint in taints
         ):
             self.undo(claim, device_id, step)
             return None
@@ -146,11 +150,12 @@ class TakenDevices:
         if step.counters is not None:
             self._counters.give_back(*step.counters)
 
-    def _comparison_steps(self, claim: int, option: RequestOption, pool: DevicePool, device: Device) -> int:
+    def _comparison_steps(
+        self, claim: int, option: RequestOption, pool: DevicePool, device: Device, taint_count: int
+    ) -> int:
         """What a device costs beyond a step. A constraint compares it with those chosen before, and amounts are fractions."""
         steps = len(self.constraints[claim]) * (len(self.by_claim[claim]) + 4) // 32
-        if device.taints:
-            steps += len(device.taints) * len(option.request.tolerations) // 64
+        steps += taint_count * (1 + len(option.request.tolerations)) // 64
         if device.capacity:
             steps += len(device.capacity) * (16 if device.shareable else 1) // 4
         if device.consumes_counters:
