@@ -13,6 +13,8 @@ from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import node, placed, pod
 from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import Rig
+from tests.scheduler.test_pauses import decide_until_pause
+from tests.scheduler.test_pauses import rig as rig_with_pauses
 
 CREATED = "2027-01-15T08:00:00Z"
 """The time at which a `Rig` begins."""
@@ -425,41 +427,68 @@ def test_a_gang_that_takes_back_quota_looks_at_each_borrower_a_few_times(
     assert calls < 5 * (len(borrowers) + 60)
 
 
-def an_entitled_pod_without_a_node(*, evicts: bool = True) -> Rig:
-    """Of 12 cpu, `a` uses 8 and `b` 1; `own` of `c` may use the others, and its node has one left."""
+def owners(size: int) -> list[Pod]:
+    """A pod, or a gang."""
+    labels = {"group": "own"} if size > 1 else {}
+    return [pod(f"own{at}", namespace="c", cpu=f"{3000 // size}m", labels=labels) for at in range(size)]
+
+
+def an_entitled_owner_without_a_node(size: int, *, evicts: bool = True) -> Rig:
+    """Of 12 cpu, `a` uses 8 and `b` 1; a pod or gang of `c` may use the others, and its node has one left."""
     rig = Rig(TEAMS, node("n", cpu="10"))
-    running(rig, pods("a", 4, "2"), [pod("b0", namespace="b", cpu="1")])
-    own = pod("own", namespace="c", cpu="3")
-    rig.observe(own if evicts else replace(own, preemption_policy="Never"))
+    running(rig, pods("a", 2, "4"), [pod("b0", namespace="b", cpu="1")])
+    policy = "PreemptLowerPriority" if evicts else "Never"
+    rig.observe(*[replace(each, preemption_policy=policy) for each in owners(size)])
     rig.settle()
-    assert "Insufficient cpu" in (rig.pending_message("own") or "")
+    assert "Insufficient cpu" in (rig.pending_message("own0") or "")
     assert victims(rig) == [], "its quotas admit it"
     return rig
 
 
-def test_an_entitled_pod_takes_back_once_a_placement_has_used_up_what_was_idle() -> None:
-    rig = an_entitled_pod_without_a_node()
+SIZES = pytest.mark.parametrize("size", [1, 2], ids=["a pod", "a gang"])
+
+
+@SIZES
+def test_an_entitled_owner_takes_back_once_a_placement_has_used_up_what_was_idle(size: int) -> None:
+    rig = an_entitled_owner_without_a_node(size)
 
     running(rig, [pod("b1", namespace="b", cpu="1")])
+    rig.pass_time(2)
 
     assert rig.placements()["b1"] == "n"
-    assert victims(rig) == ["a0", "a1"]
+    assert victims(rig) == ["a0"]
     carry_out_evictions(rig)
-    assert rig.placements()["own"] == "n"
+    assert rig.placements()["own0"] == "n"
 
 
+@SIZES
 @pytest.mark.parametrize(
     ("evicts", "cpu"), [(False, "1"), (True, "0")], ids=["evicts nobody", "enough is left"]
 )
-def test_a_placement_leaves_pods_parked_that_cannot_take_back(evicts: bool, cpu: str) -> None:
-    rig = an_entitled_pod_without_a_node(evicts=evicts)
-    [waiting] = (entry for entry in rig.scheduler.core.pods.values() if entry.pod.name == "own")
-    before = waiting.attempts
+def test_a_placement_leaves_owners_parked_that_cannot_take_back(evicts: bool, cpu: str, size: int) -> None:
+    rig = an_entitled_owner_without_a_node(size, evicts=evicts)
+    waiting = [entry for entry in rig.scheduler.core.pods.values() if entry.pod.name.startswith("own")]
+    before = [each.attempts for each in waiting]
 
     running(rig, [pod("b1", namespace="b", cpu=cpu)])
+    rig.pass_time(2)
 
     assert rig.placements()["b1"] == "n"
-    assert waiting.attempts == before
+    assert [each.attempts for each in waiting] == before
+
+
+def test_a_gang_takes_back_what_was_used_up_in_a_pause_of_its_attempt() -> None:
+    """Each member is admitted alone after the pause, and no node fits it."""
+    rig = rig_with_pauses(node("n", cpu="10"), policies={"test.policy": TEAMS})
+    running(rig, pods("a", 2, "4"), [pod("b0", namespace="b", cpu="1")])
+    rig.observe(*owners(2))
+    decide_until_pause(rig)
+
+    rig.observe(placed(pod("b1", namespace="b", cpu="1"), "n"))
+    rig.settle()
+    rig.pass_time(2)
+
+    assert victims(rig) == ["a0"]
 
 
 def test_a_pod_of_another_entity_and_the_same_spec_does_not_keep_an_entitled_one_parked() -> None:

@@ -5,6 +5,7 @@ The gang is parked last. Until then it is being attempted, so that nothing sees 
 
 from dataclasses import dataclass
 
+from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import EVICTIONS_UNANSWERED, AttemptFailure, undo_attempt
 from policysched.scheduler.core import SchedulerCore
@@ -85,6 +86,7 @@ class GangParking:
             core.report_pending(pod, reason, message, now_ns)
 
         yield from visit_in_pieces(members, report, _MEMBER_COST)
+        charges = yield from self._charges_that_take_back(gang, search)
         gang.update_order_key()
         core.queue.apply_backoff(gang, now_ns)
         core.queue.park(
@@ -97,6 +99,19 @@ class GangParking:
             message=message,
             cause=None if first is None else first.cause,
         )
+        core.quotas.stop_waiting(gang.id, gang.policy)
+        count = max(1, gang.needed_count)
         if search.refusal is not None:
-            count = max(1, gang.needed_count)
             core.quotas.wait(gang.id, gang.policy, search.refused_at, search.charges, count)
+        if charges:
+            core.quotas.gang_admitted(gang.id, gang.policy, charges, count)
+
+    def _charges_that_take_back(self, gang: QueuedGang, search: GangSearchResult) -> Steps[list[QuotaCharge]]:
+        """Of all members, if the gang might take back quota once placements of others have it refused. It is not yet."""
+        quotas, charges = self.core.quotas, list[QuotaCharge]()
+        if search.is_of_nodes and gang.evicting_count and quotas.takes_back(gang.representative_pod):
+            members = list(gang.pending_members.values())
+            yield from visit_in_pieces(
+                members, lambda pod: charges.append(quotas.charge_of(pod.pod)), _MEMBER_COST
+            )
+        return charges

@@ -56,6 +56,11 @@ class GangSearchResult:
     backtracks_exceeded: bool = False
     shortage: str | None = None  # what enough members lack of the resources that start together
 
+    @property
+    def is_of_nodes(self) -> bool:
+        """Whether nodes were searched: neither a limit nor the quotas refused the gang before."""
+        return self.wanted is not None
+
     def add_refusal(self, equivalence_key: Hashable, refusal: QuotaRefusal) -> None:
         """The quotas do not admit the members of a class beside those that have a node."""
         self.refusal = self.refusal or refusal
@@ -113,7 +118,7 @@ def requeue_conditions(
     """The events and the time after which the gang is attempted again."""
     failures = [*search.failures.values(), *search.other_domain_failures]
     expiries = [failure.valid_until_ns for failure in failures]
-    events = frozenset[ClusterEvent]().union(*(failure.requeue_events for failure in failures))
+    events = core.quotas.requeue_events(gang.policy).union(*(failure.requeue_events for failure in failures))
     if any(uid in core.cache.nominated for uid in gang.pending_members):
         events |= PLACED_POD_EVENTS  # they wait for the capacity of these pods
     if isinstance(preemption, NoPreemption):

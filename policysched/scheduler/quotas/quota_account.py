@@ -54,7 +54,7 @@ class QuotaAccount:
         for entity in charged.charge.entities:
             self._pods.setdefault(entity, {})[pod.uid] = charged
             self._changes.record(entity)
-            self.risen.update((entity, self.limits.pool_of(entity)))
+        self.note_rise(charged.charge)
         self.changed_by.add(pod.namespace)
         self.usage.add(charged.charge)
 
@@ -76,6 +76,11 @@ class QuotaAccount:
         self._charged[pod.uid] = charged
         for entity in charged.charge.entities:
             self._pods[entity][pod.uid] = charged
+
+    def note_rise(self, charge: QuotaCharge) -> None:
+        """Who would take back at the entities of the charge may do so now."""
+        for entity in charge.entities:
+            self.risen.update((entity, self.limits.pool_of(entity)))
 
     def release(self, charge: QuotaCharge, namespace: str | None = None) -> None:
         """Who waits at the entities of the charge may run now. `namespace`: of the pod that used them."""

@@ -209,10 +209,25 @@ class QuotaAccounts:
             self.wait(key, pod.scheduler, (refusal.block.node,), (refusal.charge,))
             return
         self.stop_waiting(key, pod.scheduler)
-        charge = self.charge_that_takes_back(pod)
-        if by_nodes and charge is not None and pod.preemption_policy != "Never":
-            admitted = self._admitted.setdefault(pod.scheduler, QuotaAdmitted(account.limits))
-            admitted.add(key, charge, account.usage)
+        if by_nodes and self.takes_back(pod):
+            self._wait_to_take_back(key, pod.scheduler, self.charge_of(pod))
+
+    def takes_back(self, pod: Pod) -> bool:
+        """Whether pods may be evicted for its quotas, if it has any."""
+        account = self.accounts.get(pod.scheduler)
+        return account is not None and account.plan.allows_preemption and pod.preemption_policy != "Never"
+
+    def gang_admitted(self, key: object, policy: str, charges: Sequence[QuotaCharge], count: int) -> None:
+        """The quotas admitted so many of these members together, and no nodes were found for them. Some of what they lack may
+        have been used in a pause of the attempt, which `take_released` looks at next."""
+        need = Need.of(charges, count)
+        if need is not None:
+            self._wait_to_take_back(key, policy, need.together)
+            self.accounts[policy].note_rise(need.together)
+
+    def _wait_to_take_back(self, key: object, policy: str, charge: QuotaCharge) -> None:
+        account = self.accounts[policy]
+        self._admitted.setdefault(policy, QuotaAdmitted(account.limits)).add(key, charge, account.usage)
 
     def wait(
         self,

@@ -1,6 +1,6 @@
 """Parked groups that their quotas admit and no node fits, until others have used what they lack: they may then take it back.
 
-A pod that its quotas admit evicts nobody for its quota, so a placement that uses up the pool changes its verdict.
+A pod or gang that its quotas admit evicts nobody for its quota, so a placement that uses up the pool changes its verdict.
 
     entity, resource ──► its groups, the largest request first
     pool, resource   ──► its entities, by what their largest request adds to the use of the pool
