@@ -112,6 +112,15 @@ class TermSet:
             self._selected_keys = keys
         return self._selected_keys
 
+    @property
+    def is_large(self) -> bool:
+        """Whether it has many terms, or one that names many values or namespaces."""
+        return len(self.weights) > _FEW_TERMS or any(
+            len(each) > _FEW_VALUES
+            for selector, _ in self.weights
+            for each in (selector.namespaces, *_values(selector))
+        )
+
     def prepare(self) -> None:
         """Compute what takes long for thousands of terms."""
         _ = self.selected_keys
@@ -143,6 +152,12 @@ class TermSet:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+def _values(selector: PodSelector) -> Iterator[tuple[str, ...]]:
+    for selects in (selector.namespace_selector, selector.label_selector):
+        if selects is not None:
+            yield from [requirement.values for requirement in selects.requirements]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -194,7 +209,7 @@ class PodAffinity:
         affinity = None if reference is None else reference()
         if affinity is None:
             for terms in self.term_sets:
-                if len(terms.weights) > _FEW_TERMS:
+                if terms.is_large:
                     terms.prepare()
             _SHARED[self] = ref(self)
             return self
@@ -204,6 +219,7 @@ class PodAffinity:
 _REQUIRED = Weight(1, 1)
 _FEW_TERMS = 16
 """So few are prepared when the pod is placed: with thousands of topology keys, nodes have the fewest of them."""
+_FEW_VALUES = 64
 _SHARED: WeakKeyDictionary[PodAffinity, ref[PodAffinity]] = WeakKeyDictionary()
 
 

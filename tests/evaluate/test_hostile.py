@@ -80,7 +80,10 @@ def test_placed_pods_with_many_terms_cost_other_decisions_next_to_nothing(kind: 
 
 def placing_calls(kind: str, count: int) -> int:
     """A pod like no other is placed, after it was decoded."""
-    large = hostile_pod(kind, count=count)
+    return calls_to_place(hostile_pod(kind, count=count))
+
+
+def calls_to_place(large: Pod) -> int:
     counts = PlacedPods({}, 8, {HOST, ZONE})
     counts.adjust(0, pod("first"), 1)
     return calls_of(lambda: counts.adjust(1, large, 1))
@@ -93,6 +96,16 @@ def placing_costs_next_to_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", HOSTILE_SPECS)
 def test_a_large_pod_that_is_placed_was_indexed_where_it_was_decoded(kind: str) -> None:
     placing_costs_next_to_nothing(kind)
+
+
+def names_values(count: int) -> Pod:
+    values = [f"none-{number}" for number in range(count)]
+    about = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": values}]}
+    return pod("hostile", spec=anti_affinity([{"topologyKey": HOST, "labelSelector": about}]))
+
+
+def test_a_term_of_thousands_of_values_was_indexed_where_its_pod_was_decoded() -> None:
+    assert calls_to_place(names_values(PLACED_TERMS)) <= calls_to_place(names_values(20)) + 40
 
 
 def class_looks(class_count: int) -> tuple[int, int]:
