@@ -9,14 +9,17 @@ import pytest
 from hypothesis import given as given_by
 from hypothesis import strategies as st
 
-from policysched.cluster.devices import shared_counters
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
-from policysched.cluster.devices.shared_counters import CountersLeft
+from policysched.cluster.devices.pod_claims import PodResourceClaims, choose_devices, pod_resource_claims
+from policysched.cluster.devices.reservations import DeviceChoice
+from policysched.cluster.devices.search_limits import ATTEMPT_STEPS_MAX, SearchAllowance
+from policysched.cluster.devices.shared_counters import CountersLeft, Left
 from policysched.model.devices import Device, DeviceId
 from tests.builders import node
-from tests.devices import asking, claim, device_class, device_slice, given, gpu
+from tests.devices import asking, claim, device_class, device_slice, given, gpu, user
 
 DEVICES, NODES = 32, 20
 POOL: dict[str, Any] = {"pool": "shared", "slices": 2, "allNodes": True}
@@ -66,6 +69,46 @@ def test_the_devices_of_a_pool_are_visited_once_for_all_nodes(where: str) -> Non
     assert len(visits) <= 3, "by the generation, the nodes of its devices, and the index"
 
 
+def test_a_device_costs_the_same_beside_counters_that_it_does_not_consume() -> None:
+    """With 16,384 of them no device was found within the limit of a search."""
+
+    def steps(sets: int) -> int:
+        gpus = [partition(f"g{at}", memory=2 if at < DEVICES - 1 else 1) for at in range(DEVICES)]
+        cache = cache_with(device_slice(None, *gpus, name="devices", **POOL), cards(sets, memory=1))
+        allowance = SearchAllowance()
+        with cache.allocation_cache.limited(allowance):
+            assert AvailableDevices(cache).find([claim()], node("n0")) is not None
+        return ATTEMPT_STEPS_MAX - allowance.steps_left
+
+    assert steps(500) == steps(1)
+
+
+def test_what_an_overlay_leaves_of_counters_is_computed_once_for_all_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[None] = []
+    after = Left.after
+
+    def counting(*arguments: Any, **more: Any) -> Left:
+        computed.append(None)
+        return after(*arguments, **more)
+
+    gpus = [partition(f"g{at}") for at in range(DEVICES)]
+    cache = cache_with(device_slice(None, *gpus, name="devices", **POOL), cards(1, memory=DEVICES))
+    available, overlay, wanted = AvailableDevices(cache), DeviceOverlay(), claim("c0", asking("r"))
+    found = pod_resource_claims(user("p", "c0"), available) if cache.put_claim(wanted) else ""
+    assert isinstance(found, PodResourceClaims)
+    choice = choose_devices(user("p", "c0"), found, node("n0"), available)
+    assert isinstance(choice, DeviceChoice)
+    available.add_to_overlay(overlay, choice)
+    monkeypatch.setattr(Left, "after", counting)
+
+    for number in range(NODES):
+        assert available.with_overlay(overlay).find([claim("c1", asking("s"))], node(f"n{number}"))
+
+    assert len(computed) == 1
+
+
 # ── what is left of the counters ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -76,7 +119,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 7), st.booleans()
 def left_agrees(changes: list[tuple[int, int, bool]]) -> None:
     """What is kept for all nodes agrees with a count of all devices, also where an overlay allocates more."""
     partitions = [partition(f"g{at}", at % 2, at + 1) for at in range(8)]
-    cache = cache_with(device_slice(None, *partitions, name="devices", **POOL), cards(2, memory=100))
+    cache = cache_with(device_slice(None, *partitions, name="devices", **POOL), cards(2, memory=8))
     kept, overlay = CountersLeft(), DeviceUsage()
     (pool,) = cache.allocation_cache._pools_of(node("n0"))
     for version, (number, device, is_share) in enumerate(changes, 2):
@@ -94,10 +137,10 @@ def left_agrees(changes: list[tuple[int, int, bool]]) -> None:
                 if allocated.is_wholly_allocated(device_id) or allocated.is_shared(device_id):
                     for use in each.consumes_counters:
                         left[use.counter_set, "memory"] += int(use.counters["memory"])
-            expected = {
-                (f"card-{at}", "memory"): Fraction(100 - left[f"card-{at}", "memory"]) for at in (0, 1)
-            }
-            assert kept.of_pool(pool, allocated) == expected
+            expected = {(f"card-{at}", "memory"): Fraction(8 - left[f"card-{at}", "memory"]) for at in (0, 1)}
+            actual = kept.of_pool(pool, allocated)
+            assert actual.counters == expected
+            assert actual.exceeded == {key for key, amount in expected.items() if amount < 0}
 
 
 @given_by(CHANGES)
@@ -120,7 +163,7 @@ _NOTE = DeviceUsage._note
     [
         (DeviceUsage, "_note", lambda *_: None),
         (DeviceUsage, "_note", _ignoring_shares),
-        (shared_counters, "_after", lambda counters, *_: counters),
+        (Left, "after", lambda left, *_, **__: left),
     ],
     ids=["allocations are not noted", "shares are not noted", "counters are kept as they are"],
 )

@@ -12,7 +12,7 @@ from policysched.model.devices import DeviceAllocation, DeviceId, PoolId
 _NONE: Mapping[str, Fraction] = {}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PoolUsage:
     """The names of allocated devices. `version` grows with each change, and no version comes again."""
 

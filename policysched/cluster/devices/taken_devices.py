@@ -96,7 +96,7 @@ class TakenDevices:
         if not self.is_free(claim, option.request, device_id, device):
             return None
         taints = self._taints.of(pool.id, device)
-        self._count_steps(self._comparison_steps(claim, option, pool, device, len(taints)))
+        self._count_steps(self._comparison_steps(claim, option, device, len(taints)))
         step = UndoRecord()
         is_shared = self._share_counts[device_id] > 0 or self._allocated.is_shared(device_id)
         if device.consumes_counters and not (device.shareable and is_shared):
@@ -150,14 +150,11 @@ class TakenDevices:
         if step.counters is not None:
             self._counters.give_back(*step.counters)
 
-    def _comparison_steps(
-        self, claim: int, option: RequestOption, pool: DevicePool, device: Device, taint_count: int
-    ) -> int:
+    def _comparison_steps(self, claim: int, option: RequestOption, device: Device, taint_count: int) -> int:
         """What a device costs beyond a step. A constraint compares it with those chosen before, and amounts are fractions."""
         steps = len(self.constraints[claim]) * (len(self.by_claim[claim]) + 4) // 32
         steps += taint_count * (1 + len(option.request.tolerations)) // 64
         if device.capacity:
             steps += len(device.capacity) * (16 if device.shareable else 1) // 4
-        if device.consumes_counters:
-            steps += sum(map(len, pool.counters.values())) // 8
+        steps += sum(len(each.counters) for each in device.consumes_counters) // 2
         return steps
