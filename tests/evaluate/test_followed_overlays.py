@@ -139,7 +139,7 @@ def test_other_counts_of_an_overlay_that_follows_have_another_version() -> None:
     overlay.pods.row_counts(tally)
     overlay.restore_pod(counted[0].uid)
     before = overlay.pods.row_counts(tally)
-    rows_before, version_before = dict(before.rows), before.version
+    rows_before, version_before = before.array(2).tolist(), before.version
 
     for pod in counted[1:]:
         cache.put_pod(builders.placed(pod, "b"))
@@ -147,7 +147,7 @@ def test_other_counts_of_an_overlay_that_follows_have_another_version() -> None:
     assert overlay.follow()
 
     after = overlay.pods.row_counts(tally)
-    assert after.rows != rows_before
+    assert after.array(2).tolist() != rows_before
     assert after.version != version_before
 
 

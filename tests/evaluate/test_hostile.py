@@ -10,7 +10,7 @@ import pytest
 
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
-from policysched.evaluate.columns import placed_pods
+from policysched.evaluate.columns import tallies
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
 from policysched.model import affinity
@@ -371,8 +371,9 @@ def tallied_selectors(pods: int, terms: int) -> int:
         assert matcher is not None
         columns.tally(matcher)
         columns.evict_unused()
-    assert columns._tallied_selectors == sum(matcher.size for matcher in columns._tallies)
-    return columns._tallied_selectors
+    kept = columns._tallies
+    assert kept.selectors == sum(matcher.size for matcher in kept.by_matcher)
+    return kept.selectors
 
 
 def test_the_selectors_of_pods_with_many_terms_do_not_fill_the_memory() -> None:
@@ -381,7 +382,7 @@ def test_the_selectors_of_pods_with_many_terms_do_not_fill_the_memory() -> None:
 
 
 def test_a_limit_on_tallies_whatever_their_size_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placed_pods, "_TALLIED_SELECTORS_MAX", 10**9)
+    monkeypatch.setattr(tallies, "_TALLIED_SELECTORS_MAX", 10**9)
 
     with pytest.raises(AssertionError):
         test_the_selectors_of_pods_with_many_terms_do_not_fill_the_memory()

@@ -108,9 +108,7 @@ def matching_equals_comparing(seed: int) -> None:
             tuple((_scope(rng), _selector(rng)) for _ in range(rng.randint(0, 2))),
             exclude_terminating=rng.one_in(2),
         )
-        assert table.matching(matcher) == [
-            candidate_class for candidate_class in table.classes if matcher.matches(candidate_class)
-        ]
+        assert table.mask(matcher).tolist() == [matcher.matches(each) for each in table.classes]
 
 
 def _scope(rng: ClusterRandom) -> frozenset[str] | None:

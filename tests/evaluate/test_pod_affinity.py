@@ -8,7 +8,7 @@ import pytest
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import placed_pods
+from policysched.evaluate.columns import placed_pods, tallies
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.evaluate.kernel import ClusterContext
@@ -312,7 +312,7 @@ def test_a_tally_that_is_found_for_each_node_is_caught(monkeypatch: pytest.Monke
 
 def selected_after_tallies_are_dropped(monkeypatch: pytest.MonkeyPatch) -> set[NodeName | None]:
     """For pods that follow one of zone 0, and then one of zone 1."""
-    monkeypatch.setattr(placed_pods, "_TALLIES_MAX", 1)
+    monkeypatch.setattr(tallies, "_TALLIES_MAX", 1)
     cache = world(three_zones(), [placed(pod("w0", labels=WEB), "n0")])
     harness = Harness(cache)
     harness.selected("a", spec=together(ZONE))
@@ -342,12 +342,12 @@ def test_counts_follow_pods_and_drop_empty_classes() -> None:
 
     for index, counted_pod in enumerate(pods):
         counted.adjust(index % 4, counted_pod, 1)
-    full = dict(all_pods.row_counts.rows)
+    full = all_pods.row_counts.array(4).tolist()
     for index, counted_pod in enumerate(pods):
         counted.adjust(index % 4, counted_pod, -1)
     counted.evict_unused()
 
-    assert full == {0: 150, 1: 150, 2: 150, 3: 150}
-    assert all_pods.row_counts.rows == {}
+    assert full == [150.0] * 4
+    assert all_pods.row_counts.is_empty
     assert counted.terms_selecting("default", WEB) == ()
     assert not counted._pod_classes

@@ -30,6 +30,7 @@ from policysched.evaluate.columns import (
     placed_pods,
     pod_counter,
     pod_totals,
+    tallies,
 )
 from policysched.kube.watch import reflector
 from policysched.kube.write.events_and_conditions import ReporterSettings
@@ -61,7 +62,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (columns, "_WEIGHT_PER_ROW_MAX", 1),
     (columns, "_POD_COLUMNS_MAX", 8),
     (evaluation_cache, "_CACHE_BYTES_MAX", 64 * 1024),
-    (placed_pods, "_TALLIES_MAX", 8),
+    (tallies, "_TALLIES_MAX", 8),
     (placed_pods, "_EMPTY_SIZE_MAX", 8),
     (placed_pods, "_CACHE_ENTRIES_MAX", 16),
     (existing_terms, "_CACHE_ITEMS_MAX", 16),

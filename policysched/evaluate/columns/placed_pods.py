@@ -13,6 +13,7 @@ import numpy as np
 from policysched.evaluate.columns.existing_terms import ExistingTerms
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
 from policysched.evaluate.columns.pod_classes import (
+    Mask,
     MatchedPodCounts,
     NamespaceScope,
     PodClass,
@@ -23,6 +24,7 @@ from policysched.evaluate.columns.pod_classes import (
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
 from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedCounts, SummedGroup
+from policysched.evaluate.columns.tallies import Tallies
 from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.affinity import PodAffinity, PodSelector, Weight
@@ -32,13 +34,11 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.model.selectors import SelectorByKey
 
-_TALLIES_MAX = 512
-_TALLIED_SELECTORS_MAX = 16_384
-"""Of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one."""
 _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
 _FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
+_FEW_CHANGES = 16  # so few are compared with a selector one by one
 _OVERLAY_SUMS_MAX = 512  # members of a gang, no two equal, each have some
 
 
@@ -54,8 +54,6 @@ class PlacedPods:
         self.terms = ExistingTerms(namespaces)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
-        self.tallies_version = 0
-        """Until it changes, a matcher has the same tally."""
         self._namespaces = namespaces
         self._topology_keys = topology_keys
         self._uncounted_terms: dict[frozenset[str], list[tuple[PodClass, PodAffinity]]] = {}
@@ -63,12 +61,16 @@ class PlacedPods:
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
-        self._tallies: dict[PodMatcher, MatchedPodCounts] = {}
-        self._tallied_selectors = 0
+        self._tallies = Tallies()
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._resolved_size = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tallies_version(self) -> int:
+        """Until it changes, a matcher has the same tally."""
+        return self._tallies.version
 
     def matcher(self, selectors: Iterable[PodSelector]) -> PodMatcher | None:
         """Matches the pods that all selectors select; None where one selects nothing."""
@@ -101,13 +103,11 @@ class PlacedPods:
         return scope
 
     def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
-        tally = self._tallies.get(matcher)
-        if tally is None:
-            tally = self._tallies[matcher] = MatchedPodCounts(matcher)
-            self._tallied_selectors += matcher.size
-            for pod_class in self._table.matching(matcher):
-                pod_class.count_in(tally)
-        return tally
+        return self._tallies.get(matcher, self._table, self.capacity)
+
+    def class_mask(self, matcher: PodMatcher) -> Mask:
+        """bool by index of the class: which ones it matches."""
+        return self._table.mask(matcher)
 
     def weights_by_class(self, weighted: Iterable[tuple[PodSelector, int]]) -> CountArray:
         """float64 by index of the class: the sum of the weights of the selectors that select its pods."""
@@ -153,11 +153,11 @@ class PlacedPods:
             del pod_class.rows[row]
         if not pod_class.rows:
             self._empty_size += pod_class.size
+        self._tallies.adjust(pod_class, row, delta)
         for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, delta)
         if pod_class.affinity is not None:
-            groups = [counted for counted in pod_class.counted_in if isinstance(counted, TermGroup)]
-            self.terms.counts_changed(groups, row, delta)
+            self.terms.counts_changed(list(pod_class.counted_in), row, delta)
 
     def pod_class(self, pod: Pod) -> PodClass:
         key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
@@ -167,9 +167,6 @@ class PlacedPods:
             self._table.add(pod_class)
             self._size += pod_class.size
             self._empty_size += pod_class.size
-            pod_class.counted_in += [
-                tally for matcher, tally in self._tallies.items() if matcher.matches(pod_class)
-            ]
             if pod_class.affinity is not None:
                 self._count_terms(pod_class, pod_class.affinity)
         return pod_class
@@ -198,7 +195,7 @@ class PlacedPods:
     def namespaces_changed(self) -> None:
         """Resolve namespace selectors again."""
         self.namespaces_version += 1
-        self.tallies_version += 1
+        self._tallies.version += 1
         self._forget_scopes()
 
     def _forget_scopes(self) -> None:
@@ -209,18 +206,7 @@ class PlacedPods:
         """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
         while an overlay is in use."""
         self.terms.sum_up_changes()
-        if len(self._tallies) > _TALLIES_MAX or self._tallied_selectors > _TALLIED_SELECTORS_MAX:
-            self.tallies_version += 1
-            for matcher in list(self._tallies)[: len(self._tallies) // 2]:
-                self._tallied_selectors -= matcher.size
-                del self._tallies[matcher]
-            tallies = set(self._tallies.values())
-            for pod_class in self._pod_classes.values():
-                pod_class.counted_in = [
-                    counted
-                    for counted in pod_class.counted_in
-                    if isinstance(counted, TermGroup) or counted in tallies
-                ]
+        self._tallies.evict_unused()
         if self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
             self._pod_classes = {
                 key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows
@@ -235,10 +221,10 @@ class PlacedPods:
             self._table = PodClassTable()
             for pod_class in self._pod_classes.values():
                 self._table.add(pod_class)
-            counted = {
-                counted for pod_class in self._pod_classes.values() for counted in pod_class.counted_in
-            }
-            self.terms.keep_only({group for group in counted if isinstance(group, TermGroup)})
+            self._tallies.classes_changed()
+            self.terms.keep_only(
+                {group for pod_class in self._pod_classes.values() for group in pod_class.counted_in}
+            )
 
 
 class HypotheticalPlacedPods:
@@ -248,8 +234,10 @@ class HypotheticalPlacedPods:
         self._placed = placed
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
         self._applied_changes: list[tuple[int, PodClass, int]] = []
-        self._copies: dict[PodCount, RowCounts] = {}
-        self._unchanged: set[PodCount] = set()
+        self._copies: dict[TermGroup, RowCounts] = {}
+        self._unchanged: set[TermGroup] = set()
+        self._tallied: dict[MatchedPodCounts, tuple[int, RowCounts]] = {}
+        """With the number of the changes applied."""
         self._term_changes = TermChanges()
         self._sums: dict[
             SummedGroup, tuple[int, SummedCounts]
@@ -269,6 +257,7 @@ class HypotheticalPlacedPods:
         be gone by now."""
         self._applied_changes.clear()
         self._copies.clear()
+        self._tallied.clear()
         self._sums.clear()
         self._term_changes = TermChanges()
         self._unchanged.clear()
@@ -310,6 +299,8 @@ class HypotheticalPlacedPods:
 
     def row_counts(self, counted: PodCount) -> RowCounts:
         self.apply_pending_changes()
+        if isinstance(counted, MatchedPodCounts):
+            return self._tallied_counts(counted)
         if isinstance(counted, SummedGroup):
             return self._summed_counts(counted)
         if counted not in self._copies and counted not in self._unchanged:
@@ -326,6 +317,21 @@ class HypotheticalPlacedPods:
             else:
                 self._unchanged.add(counted)
         return self._copies.get(counted, counted.row_counts)
+
+    def _tallied_counts(self, tally: MatchedPodCounts) -> RowCounts:
+        """Only tallies that are read are compared with the changes: a tenant can have hundreds that match its pods, and hundreds
+        of nominated pods, which are on the overlays of others."""
+        position, counts = self._tallied.get(tally, (0, tally.row_counts))
+        changes = self._applied_changes[position:]
+        if changes:
+            few = len(changes) <= _FEW_CHANGES
+            mask = () if few else self._placed().class_mask(tally.matcher)
+            for row, pod_class, delta in changes:
+                if tally.matcher.matches(pod_class) if few else mask[pod_class.index]:
+                    counts = counts.copy() if counts is tally.row_counts else counts
+                    counts.adjust(row, delta)
+            self._tallied[tally] = len(self._applied_changes), counts
+        return counts
 
     def _summed_counts(self, summed: SummedGroup) -> RowCounts:
         if summed not in self._sums and len(self._sums) >= _OVERLAY_SUMS_MAX:
@@ -353,8 +359,7 @@ class HypotheticalPlacedPods:
             pod_class = self._placed().pod_class(pod)
             self._applied_changes.append((row, pod_class, delta))
             for counted in pod_class.counted_in:
-                if isinstance(counted, TermGroup):
-                    self._term_changes.add(counted.number, row, delta)
+                self._term_changes.add(counted.number, row, delta)
                 if counted in self._unchanged:
                     self._unchanged.remove(counted)
                     self._copies[counted] = counted.row_counts.copy()

@@ -33,6 +33,12 @@ class PodMatcher:
     exclude_terminating: bool = False
 
     @property
+    def namespace(self) -> str | None:
+        """That of all pods that it can match; None: they may be of several."""
+        scopes = (scope for scope, _ in self.selectors)
+        return next((next(iter(scope)) for scope in scopes if scope is not None and len(scope) == 1), None)
+
+    @property
     def size(self) -> int:
         """One for each selector, and one for sixteen values of it."""
         requirements = [each for _, selector in self.selectors for each in selector.requirements]
@@ -48,13 +54,14 @@ class PodMatcher:
 
 
 class MatchedPodCounts:
-    """How many of the matched pods are on each row."""
+    """How many of the matched pods are on each row. `number`: in the order of their coming."""
 
-    __slots__ = ("matcher", "row_counts")
+    __slots__ = ("matcher", "number", "row_counts")
 
-    def __init__(self, matcher: PodMatcher) -> None:
+    def __init__(self, matcher: PodMatcher, row_counts: RowCounts, number: int) -> None:
         self.matcher = matcher
-        self.row_counts = RowCounts()
+        self.row_counts = row_counts
+        self.number = number
 
 
 PodCount = MatchedPodCounts | TermGroup | SummedGroup
@@ -63,7 +70,7 @@ PodCount = MatchedPodCounts | TermGroup | SummedGroup
 
 class PodClass:
     """Placed pods that agree on everything counts depend on. `index`: in the table. `size`: one, and one for each term or eight
-    labels."""
+    labels. `counted_in`: the groups of its terms."""
 
     __slots__ = ("affinity", "counted_in", "index", "labels", "namespace", "rows", "size", "terminating")
 
@@ -74,13 +81,13 @@ class PodClass:
         self.affinity = pod.pod_affinity
         self.index = -1
         self.rows: dict[int, int] = {}
-        self.counted_in: list[PodCount] = []
+        self.counted_in: list[TermGroup] = []
         affinity = pod.pod_affinity
         self.size = 1 + len(pod.labels) // _LABELS_PER_UNIT
         if affinity is not None:
             self.size += len(affinity.required) + len(affinity.required_anti) + len(affinity.preferred)
 
-    def count_in(self, counted: PodCount) -> None:
+    def count_in(self, counted: TermGroup) -> None:
         """Add the pods of the class to a count."""
         self.counted_in.append(counted)
         for row, count in self.rows.items():
@@ -133,14 +140,14 @@ class PodClassTable:
                 values = self._labels[key] = _LabelValues()
             values.append(pod_class.index, value)
 
-    def matching(self, matcher: PodMatcher) -> list[PodClass]:
-        """As `PodMatcher.matches`, for all classes."""
+    def mask(self, matcher: PodMatcher) -> Mask:
+        """bool by class index: as `PodMatcher.matches`, for all classes."""
         mask = np.ones(len(self.classes), np.bool_)
         if matcher.exclude_terminating:
             mask[self._terminating] = False
         for scope, selector in matcher.selectors:
             mask &= self.selected(scope, selector)
-        return [self.classes[index] for index in np.flatnonzero(mask).tolist()]
+        return mask
 
     def selected(self, scope: NamespaceScope, selector: LabelSelector) -> Mask:
         """bool by class index: which classes one selector selects. As `LabelSelector.selects`."""

@@ -67,3 +67,39 @@ class RowCounts:
     def _add_rows(self, amounts: CountArray, times: int) -> None:
         for row, count in self.rows.items():
             amounts[row] += count * times
+
+
+class DenseCounts(RowCounts):
+    """Counts that may be on most rows: an array alone, which grows with the rows."""
+
+    __slots__ = ("_amounts",)
+
+    def __init__(self, amounts: CountArray) -> None:
+        super().__init__()
+        self.version = new_version()
+        self._amounts = amounts
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._amounts.any()
+
+    def adjust(self, row: int, delta: int) -> None:
+        self.version = new_version()
+        amounts = self.array(row + 1)
+        amounts[row] += delta
+        assert amounts[row] >= 0, f"row {row} has {amounts[row]} pods"
+
+    def array(self, capacity: int) -> CountArray:
+        """At least so long."""
+        missing = capacity - len(self._amounts)
+        if missing > 0:
+            self._amounts = np.concatenate((self._amounts, np.zeros(missing)))
+        return self._amounts
+
+    def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
+        amounts += self.array(capacity)[: len(amounts)] * times
+
+    def copy(self) -> "DenseCounts":
+        copied = DenseCounts(self._amounts.copy())
+        copied.version = self.version
+        return copied
