@@ -252,6 +252,9 @@ class ClusterCache:
     def put_attachment(self, attachment: VolumeAttachment) -> Events:
         return self._storage_changed(attachment.node, self._node_storage.put_attachment(attachment))
 
+    def attached_volume(self, attachment: str) -> str | None:
+        return self._node_storage.attached_volume(attachment)
+
     def drop_attachment(self, name: str) -> Events:
         node = self._node_storage.attachment_node(name)
         return (

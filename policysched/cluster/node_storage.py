@@ -43,6 +43,11 @@ class NodeStorage:
     def attachment_node(self, attachment: str) -> NodeName | None:
         return self._nodes.get(attachment)
 
+    def attached_volume(self, attachment: str) -> str | None:
+        """The name of the volume of a VolumeAttachment."""
+        node = self._nodes.get(attachment)
+        return None if node is None else self._attachments[node][attachment].volume
+
     def put_attachment(self, attachment: VolumeAttachment) -> Events:
         """No event: an attachment only uses capacity, and its spec is immutable."""
         self._nodes[attachment.name] = attachment.node

@@ -29,6 +29,7 @@ from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.volumes.binder import node_affinity_on, not_found_message
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import PrebindRequirements
+from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import DeviceAllocation, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey, VolumeClaimKey
 from policysched.model.nodes import Node
@@ -344,8 +345,10 @@ class Prebinder:
                 self._by_object.pop(key, None)
         self._deadlines.discard(uid)
         cache = self._core.cache
-        freed = cache.volumes.unreserve(uid, _volume_choice(state.prebind_work))
-        self._core.queue.requeue(freed, now_ns, cause=namespace)
+        for key in cache.volumes.unreserve(uid, _volume_choice(state.prebind_work)):
+            # A free volume can help any pod, a claim without a node those that use it.
+            claim = key if isinstance(key, VolumeClaimKey) else None
+            self._core.queue.requeue((ClusterEvent.VOLUME_UPDATE,), now_ns, claim=claim, cause=namespace)
         if uid not in self._core.binds.unconfirmed_device_writes:
             freed = cache.devices.unreserve(uid, state.prebind_work.devices)
             self._core.queue.requeue(freed, now_ns, cause=namespace)

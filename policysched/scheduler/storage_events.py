@@ -7,6 +7,7 @@ from policysched.model.storage import (
     CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
+    StorageCapacity,
     StorageKind,
     StorageObject,
 )
@@ -25,11 +26,13 @@ class StorageEvents:
         events = self._core.cache.put_storage(storage_object)
         match storage_object:
             case PersistentVolume():
-                self._core.queue.requeue(events, now_ns)
+                self._core.queue.requeue(events, now_ns, cause=_namespace_of(storage_object))
                 self._prebinder.recheck(now_ns, volume=storage_object)
             case PersistentVolumeClaim():
                 self._core.queue.requeue(events, now_ns, claim=storage_object.key)
                 self._prebinder.recheck(now_ns, claim=storage_object.key)
+            case StorageCapacity():
+                self._core.queue.requeue(events, now_ns, cause=storage_object.namespace)
             case _:
                 self._core.queue.requeue(events, now_ns)
 
@@ -71,9 +74,21 @@ class StorageEvents:
 
     def storage_deleted(self, kind: StorageKind, namespace: str, name: str, now_ns: int) -> None:
         volume = self._core.cache.volumes.volumes.get(name) if kind == "PersistentVolume" else None
+        cause = namespace or (self._namespace_of_attached(name) if kind == "VolumeAttachment" else None)
         events = self._core.cache.drop_storage(kind, namespace, name)
-        self._core.queue.requeue(events, now_ns, cause=namespace or None)
+        self._core.queue.requeue(events, now_ns, cause=cause)
         if volume is not None:
             self._prebinder.recheck(now_ns, volume=volume)
         elif kind == "PersistentVolumeClaim":
             self._prebinder.recheck(now_ns, claim=VolumeClaimKey(namespace, name))
+
+    def _namespace_of_attached(self, attachment: str) -> str | None:
+        cache = self._core.cache
+        volume = cache.volumes.volumes.get(cache.attached_volume(attachment) or "")
+        return None if volume is None else _namespace_of(volume)
+
+
+def _namespace_of(volume: PersistentVolume) -> str | None:
+    """The namespace that causes changes of the volume: a tenant has volumes provisioned as fast as it creates claims. None:
+    the volume is free, so it can help pods of any namespace."""
+    return None if volume.claim_ref is None else volume.claim_ref.claim.namespace

@@ -15,7 +15,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
-from policysched.evaluate.columns import attached_volumes, column_kinds, free_volume_index
+from policysched.evaluate.columns import attached_volumes, column_kinds, free_volume_index, storage_capacity
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
@@ -92,6 +92,7 @@ LOCAL = (storage_class(), claim("data"))
 TRACKED = (storage_class("made", "csi.example.com"), csi_driver(), claim("data", of_class="made"))
 
 _FOR_ANOTHER = VolumeChoice(((claim("another"), volume("v", node="a", phase="Available")),))
+_BY_ROW = storage_capacity.StorageCapacityTable.by_row
 _NOTE, _LEARN, _PUT = (
     free_volume_index.FreeVolumeIndex.set_free,
     free_volume_index._LabelValueIndex.learn_codes,
@@ -230,6 +231,19 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
             of((A, B), *TRACKED, capacity("one", zone="z1", size="1Gi")),
             USER,
             (put(capacity("one", zone="z1", size="20Gi")),),
+        ),
+    ),
+    "capacities stay with the labels that nodes had": (
+        storage_capacity.StorageCapacityTable,
+        "by_row",
+        lambda self, _version, compute: _BY_ROW(self, 0, compute),
+        Scenario(
+            of((A, B), *TRACKED, capacity("one", zone="z1", size="20Gi")),
+            USER,
+            (
+                lambda cache: cache.put_node(node("a", zone="z2")),
+                lambda cache: cache.put_node(node("b", zone="z1")),
+            ),
         ),
     ),
     "nodes without a driver are accepted": (

@@ -117,12 +117,16 @@ def _check_bound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, Arr
     does not exist.
     """
     conflict, missing = np.zeros(view.count, np.bool_), np.zeros(view.count, np.bool_)
+    compared = set[object]()  # a pod can use a claim, or volumes with equal affinities, a thousand times
     for claim in claims.bound:
         volume = view.available_volumes.volume(claim.volume_name)
         if volume is None:
             missing = ~conflict
             break
-        conflict |= ~volume_fits(volume, view)
+        affinity = volume.node_affinity_terms, volume.migration
+        if affinity not in compared:
+            compared.add(affinity)
+            conflict |= ~volume_fits(volume, view)
     return conflict, missing
 
 

@@ -19,6 +19,8 @@ from policysched.model.identifiers import NodeName
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.storage import NodeSelectorTerms, PersistentVolume, PersistentVolumeClaim
 
+_NO_ENTRY = NO_CAPACITY, NO_CAPACITY
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimMatch:
@@ -123,16 +125,25 @@ def provisionable_bytes(class_name: str, view: View) -> Array:
     """int64[view.count, 2]: the largest volume of the class that can be provisioned for each node, and
     the capacity that is left there; NO_CAPACITY where none can.
     """
+    all_rows = view.all_rows()
+    by_row: Array = view.storage_capacity(class_name).by_row(
+        all_rows.topology_version, lambda: _provisionable_bytes(class_name, all_rows)
+    )
+    return by_row[view.rows]
+
+
+def _provisionable_bytes(class_name: str, view: View) -> Array:
     columns = {
         label: view.column(NodeMapEntryColumn("labels", label))
-        for label in view.storage_capacity(class_name).by_label
+        for labels in view.storage_capacity(class_name).by_labels
+        for label in labels
     }
     capacities = view.storage_capacity(class_name)  # after the columns: every label value has a code
     most = np.full((view.count, 2), NO_CAPACITY)
-    for label, table in capacities.by_label.items():
-        codes = columns[label]
-        last = len(table) - 1
-        entries = table[np.where((codes >= 0) & (codes < last), codes, last)]
+    for labels, entry_of in capacities.by_labels.items():
+        codes = zip(*[columns[label].tolist() for label in labels], strict=True)
+        found = [entry_of.get(values, _NO_ENTRY) for values in codes]
+        entries = np.array(found, np.int64).reshape(view.count, 2)
         np.copyto(most, entries, where=(entries[:, :1] > most[:, :1]))
     for selector, entry in capacities.by_selector.items():
         larger = _selector_matches(selector, view) & (entry[0] > most[:, 0])

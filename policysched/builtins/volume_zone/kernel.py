@@ -38,7 +38,8 @@ class _Filter(FilterKernelBase):
         if self.prefilter(view) is not None:
             return np.ones(view.count, np.bool_)
         elsewhere = np.zeros(view.count, np.bool_)
-        for label, values in self._required_topologies(view.available_volumes):
+        # A pod can have a thousand volumes of one zone.
+        for label, values in dict.fromkeys(self._required_topologies(view.available_volumes)):
             codes = view.column(NodeMapEntryColumn("labels", label))
             newer = newer_label(label)
             if newer != label:

@@ -92,7 +92,7 @@ class AvailableVolumes:
 
     def volumes_for_claim(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
         """Volumes of the claim's class that are bound to it or reserved for it, sorted by name."""
-        names = set(self._volumes.volume_names_for_claim(claim.key))
+        names = set(self._volumes.volume_names_for_claim(claim))
         for reservations in self._reservation_layers():
             names |= reservations.volumes_reserved_for(claim.key)
         volumes = [

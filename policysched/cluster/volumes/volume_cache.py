@@ -11,6 +11,7 @@ from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, VolumeClaimKey
 from policysched.model.pods import PodVolumeClaim
 from policysched.model.storage import (
+    ClaimRef,
     CsiDriver,
     PersistentVolume,
     PersistentVolumeClaim,
@@ -43,7 +44,7 @@ class VolumeCache:
         self._capacity_stamps: dict[str, int] = {}
         self.reservations = VolumeReservations()
         self._unclaimed: dict[str, list[PersistentVolume]] = {}
-        self._names_by_claim: dict[VolumeClaimKey, set[str]] = {}
+        self._names_by_claim: dict[ClaimRef, set[str]] = {}
         self._last_stamp = 0
         self._claim_stamps: dict[VolumeClaimKey, int] = {}
         self._volume_stamps: dict[str, int] = {}
@@ -102,7 +103,7 @@ class VolumeCache:
         if volume.claim_ref is None:
             insort(self._unclaimed.setdefault(volume.class_name, []), volume, key=_by_size)
         else:
-            self._names_by_claim.setdefault(volume.claim_ref.claim, set()).add(volume.name)
+            self._names_by_claim.setdefault(volume.claim_ref, set()).add(volume.name)
         self._drop_if_superseded(volume.name, volume.version)
         self._mark_volume_changed(volume)
         if cached is None or (cached.csi_volume, cached.is_csi) != (volume.csi_volume, volume.is_csi):
@@ -119,9 +120,12 @@ class VolumeCache:
             self.csi_volume_changes.record(name)
         return _NO_EVENTS
 
-    def volume_names_for_claim(self, claim: VolumeClaimKey) -> Set[str]:
-        """The names of the volumes whose `claimRef` names the claim."""
-        return self._names_by_claim.get(claim, _NO_NAMES)
+    def volume_names_for_claim(self, claim: PersistentVolumeClaim) -> Set[str]:
+        """The names of the volumes whose `claimRef` is this claim. Not those of earlier claims of its name, of which a class
+        that retains volumes leaves any number."""
+        names = self._names_by_claim
+        by_uid = names.get(ClaimRef(claim.key, claim.uid), _NO_NAMES)
+        return by_uid | names.get(ClaimRef(claim.key, ""), _NO_NAMES)
 
     def unclaimed_volumes(self, class_name: str) -> Sequence[PersistentVolume]:
         """Volumes of the class without a `claimRef`, sorted by size and name."""
@@ -136,10 +140,10 @@ class VolumeCache:
             if not free:
                 del self._unclaimed[volume.class_name]
         else:
-            volume_names = self._names_by_claim[volume.claim_ref.claim]
+            volume_names = self._names_by_claim[volume.claim_ref]
             volume_names.remove(volume.name)
             if not volume_names:
-                del self._names_by_claim[volume.claim_ref.claim]
+                del self._names_by_claim[volume.claim_ref]
 
     def _mark_volume_changed(self, volume: PersistentVolume) -> None:
         self.volume_changes.record(volume.name)
@@ -244,20 +248,20 @@ class VolumeCache:
                 self._drop_if_superseded(key, self._observed_version(key))
         self._mark_choice_changed(choice)
 
-    def unreserve(self, pod: PodUid, choice: VolumeChoice) -> frozenset[ClusterEvent]:
-        """Drop what is not written yet. What was written stays reserved until the watch shows it."""
-        freed = False
+    def unreserve(self, pod: PodUid, choice: VolumeChoice) -> list[VolumeReservationKey]:
+        """Drop what is not written yet, and return it. What was written stays reserved until the watch shows it."""
+        freed: list[VolumeReservationKey] = []
         for key in choice.reservation_keys:
             reservation = self.reservations.by_key.get(key)
             if reservation is None or pod not in reservation.pods or reservation.written_version is not None:
                 continue
             if reservation.pods == {pod}:
                 self.reservations.drop(key)
-                freed = True
+                freed.append(key)
             else:
                 self.reservations.by_key[key] = replace(reservation, pods=reservation.pods - {pod})
         self._mark_choice_changed(choice)
-        return frozenset({ClusterEvent.VOLUME_UPDATE}) if freed else _NO_EVENTS
+        return freed
 
     def unwritten_reservations(self) -> list[tuple[VolumeReservationKey, PodUid]]:
         """Reservations that are not written yet, with their pods."""

@@ -1,11 +1,14 @@
 """`StorageCapacityTable`: the capacity that CSIStorageCapacity objects publish for a storage class.
 
-Drivers with node-local storage publish one object per node, selected by one label: these are tables
-by the code of the label's value. Other selectors are evaluated as masks, once per distinct selector.
+Drivers publish one object per topology segment, such as a node or a node in a zone, selected by the
+values of one or more labels: these are tables by the codes of the values. Other selectors are
+evaluated as masks, once per distinct selector.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +21,24 @@ Numbers = NDArray[np.int64]
 
 NO_CAPACITY = -1
 """No object covers the node."""
+_SEGMENTS_MAX = 64  # of one object
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StorageCapacityTable:
     """The largest volume in bytes that can be provisioned, and the capacity in bytes of the object that
-    says so. `by_label`: for each label an array int64[:, 2] by the code of its value, whose last entry is
-    for all other codes. `by_selector`: by other selectors."""
+    says so. `by_labels`: for the labels of selectors, by the codes of their values. `by_selector`: by
+    other selectors."""
 
-    by_label: Mapping[str, Numbers]
+    by_labels: Mapping[tuple[str, ...], Mapping[tuple[int, ...], tuple[int, int]]]
     by_selector: Mapping[LabelSelector, tuple[int, int]]
+    _by_row: tuple[int, Numbers] | None = field(default=None, init=False)
+
+    def by_row(self, topology_version: int, compute: Callable[[], Numbers]) -> Numbers:
+        """int64[rows, 2], computed once for all claims and evaluations until a node or a capacity changes."""
+        if self._by_row is None or self._by_row[0] != topology_version:
+            self._by_row = topology_version, compute()
+        return self._by_row[1]
 
 
 class StorageCapacityCache:
@@ -48,7 +59,7 @@ class StorageCapacityCache:
 def _build_table(
     class_name: str, available: AvailableVolumes, strings: Interner[str]
 ) -> StorageCapacityTable:
-    by_label: dict[str, Numbers] = {}
+    by_labels: dict[tuple[str, ...], dict[tuple[int, ...], tuple[int, int]]] = {}
     by_selector: dict[LabelSelector, tuple[int, int]] = {}
     for capacity in available.capacities(class_name):
         selector, limit_bytes = capacity.topology, capacity.limit_bytes
@@ -56,15 +67,14 @@ def _build_table(
             continue
         assert capacity.capacity_bytes is not None, f"{capacity} has a limit and no capacity"
         entry = limit_bytes, capacity.capacity_bytes
-        requirements = selector.requirements
-        if len(requirements) != 1 or requirements[0].operator != "In":
+        requirements = sorted(selector.requirements, key=lambda requirement: requirement.key)
+        is_segment = requirements and all(requirement.operator == "In" for requirement in requirements)
+        if not is_segment or prod(len(requirement.values) for requirement in requirements) > _SEGMENTS_MAX:
             by_selector[selector] = max(entry, by_selector.get(selector, entry))
             continue
-        table = by_label.get(requirements[0].key)
-        if table is None:
-            table = by_label[requirements[0].key] = np.full((len(strings) + 1, 2), NO_CAPACITY)
-        for value in requirements[0].values:
-            code = strings.find(value)
-            if code != UNKNOWN:
-                table[code] = max(entry, tuple(table[code]))
-    return StorageCapacityTable(by_label, by_selector)
+        entry_of = by_labels.setdefault(tuple([requirement.key for requirement in requirements]), {})
+        for values in product(*[requirement.values for requirement in requirements]):
+            codes = tuple([strings.find(value) for value in values])
+            if UNKNOWN not in codes:
+                entry_of[codes] = max(entry, entry_of.get(codes, entry))
+    return StorageCapacityTable(by_labels, by_selector)
