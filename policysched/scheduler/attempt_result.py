@@ -111,7 +111,7 @@ def devices_go_on_at_once(core: SchedulerCore, entry: QueueEntry, *, counted: bo
     if not core.cache.devices.allocation_cache.goes_on_at_once:
         return False
     if counted:
-        undo_attempt(entry)
+        entry.attempts -= 1
     core.queue.put_back(entry)
     return True
 
@@ -131,14 +131,6 @@ def again_if_outdated(core: SchedulerCore, failure: AttemptFailure, now_ns: int)
         return failure
     again_ns = earlier_ns(next_device_search_ns(now_ns), failure.valid_until_ns)
     return replace(failure, valid_until_ns=again_ns)
-
-
-def undo_attempt(entry: QueueEntry) -> None:
-    """The attempt does not count."""
-    entry.attempts -= 1
-    if isinstance(entry, QueuedGang):
-        for pod in entry.pending_members.values():
-            pod.attempts -= 1
 
 
 def reject_for_quota(message: str) -> AttemptFailure:

@@ -280,9 +280,10 @@ class AttemptRunner:
         if attempt is not None and not is_queued:
             entry = attempt.entry
             entry.state = QueueState.DETACHED
-            members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
-            for attempted in (entry, *members):
-                attempted.attempts -= 1
+            if isinstance(entry, QueuedGang):
+                self._gang_attempts.counted.undo(entry)
+            else:
+                entry.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
         self._core.queue.yielded = None
 

@@ -8,6 +8,7 @@ import pytest
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import evicting_search
+from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.queue.entries import QueueState
@@ -114,9 +115,9 @@ def test_an_entry_that_yields_to_the_gang_waits_for_a_part_of_the_search() -> No
     decide_until_pause(scheduler)
     ends, go_on_later = [], GangParking.go_on_later
 
-    def count(self: GangParking, gang: QueuedGang, now_ns: int) -> None:
+    def count(self: GangParking, gang: QueuedGang, counted: CountedMembers, now_ns: int) -> None:
         ends.append(gang)
-        go_on_later(self, gang, now_ns)
+        go_on_later(self, gang, counted, now_ns)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GangParking, "go_on_later", count)
@@ -126,6 +127,20 @@ def test_an_entry_that_yields_to_the_gang_waits_for_a_part_of_the_search() -> No
 
     assert len(ends) >= 3
     assert len(finish(scheduler)) == 6
+
+
+def test_an_attempt_that_goes_on_later_counts_for_no_member_that_joined_in_a_pause() -> None:
+    scheduler = rig(*full_nodes(6), *members(6))
+    gang = decide_until_pause(scheduler).gang
+
+    scheduler.observe(pod("g6", cpu="3", labels={"group": "g", "least": "6"}, priority=100), waits())
+    while gang.state is QueueState.ATTEMPTING:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert gang.search_progress.kept and not scheduler.of(c.Evict), "the search goes on later"
+    assert {pod.pod.name: pod.attempts for pod in gang.pending_members.values()} == {
+        f"g{index}": 0 for index in range(7)
+    }
 
 
 def test_each_part_of_a_search_is_at_the_expense_of_its_namespace(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -10,11 +11,12 @@ from policysched.evaluate.plan.lowering import Variant
 from policysched.evaluate.plan.plan import Plan
 from policysched.model.identifiers import PodUid
 from policysched.model.nodes import Node
-from policysched.model.pods import Pod
+from policysched.model.pods import Pod, Toleration
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt, gang_limits
+from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
@@ -401,6 +403,55 @@ def test_a_member_that_joins_in_a_pause_is_attempted_afterwards_whatever_level_i
     assert len(scheduler.placements()) == 5
 
 
+@pytest.mark.parametrize("end", ["it yields", "the process makes no more attempts"])
+def test_an_attempt_that_does_not_count_counts_for_no_member_that_joined_in_a_pause(end: str) -> None:
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(3)], *gang(8), policies={"a.policy": QUOTAS}
+    )
+    decide_until_pause(scheduler, 3)
+    entry = attempts_pause(scheduler).gang
+
+    scheduler.observe(pod("late", cpu="1", labels={"group": "g", "least": "8"}))
+    if end == "it yields":
+        scheduler.observe(with_quota("urgent"))
+        while entry.state is QueueState.ATTEMPTING:
+            scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    else:
+        scheduler.scheduler.requeue_current_attempt(scheduler.now_ns)
+
+    assert entry.state is QueueState.ACTIVE and len(entry.pending_members) == 9
+    assert {pod.attempts for pod in (entry, *entry.pending_members.values())} == {0}
+
+
+def check_changed_member() -> None:
+    """The gang needs three of four members. The first has failed when it comes to tolerate its node, and one of the others
+    fails later."""
+    labels = {"group": "g", "least": "3"}
+    members = [
+        pod(f"g{index}", cpu="1", labels=labels, node_selector={"name": "n1" if index else "n0"})
+        for index in range(4)
+    ]
+    nodes = [
+        node("n0", cpu="4", labels={"name": "n0"}, taints=["only=some:NoSchedule"]),
+        node("n1", cpu="2", labels={"name": "n1"}),
+    ]
+    scheduler = rig(*nodes, *members, policies={"a.policy": SPREAD})
+    with pytest.MonkeyPatch.context() as patch:
+        # The second search would see the change.
+        patch.setattr(gang_attempt, "most_demanding_first", nothing_in_steps)
+        decide_until_pause(scheduler, 3)
+
+        scheduler.observe(replace(members[0], tolerations=(Toleration("only", "Exists", "", ""),)))
+        scheduler.settle()
+        scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == 3
+
+
+def test_a_member_that_changes_in_a_pause_requeues_a_gang_that_fails() -> None:
+    check_changed_member()
+
+
 def test_a_change_in_the_first_of_two_pauses_of_a_step_is_not_forgotten() -> None:
     """Rules of a layer are lowered in steps between which the attempt may pause, before the search looks whether it must follow."""
     attempts = rig(*gang(2)).scheduler._attempts._gang_attempts
@@ -780,6 +831,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         (Pause, "_still_fit", lambda *_: True, lambda _: check_node_stops_fitting("the node is cordoned")),
         (Pause, "note_changes", lambda _: None, check_history),
         (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
+        (CountedMembers, "are_outdated", lambda *_: False, lambda _: check_changed_member()),
         (BackoffQueue, "end_error_backoff", _forgets_events, lambda _: check_pod_that_failed_in_a_pause()),
         (
             ActiveQueues,
@@ -794,6 +846,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
         "a search outlives what its nodes were",
         "changes are not noticed",
         "events are lost",
+        "changes of members are lost",
         "what failed in a pause is overtaken",
         "what comes ahead of the gang is overtaken",
     ],

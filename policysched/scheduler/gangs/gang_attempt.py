@@ -20,10 +20,10 @@ from policysched.scheduler.attempt_result import (
     AttemptSuccess,
     devices_go_on_at_once,
     reject_over_budget,
-    undo_attempt,
 )
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
+from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import DomainBudget, over_budget_message, refused_by_quotas
 from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
@@ -72,14 +72,15 @@ class GangAttempts:
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self._member_keys: MemberKeys | None = None
         self._class_numbers: dict[Hashable, int] = {}
-        self._pauses, self._may_pause = SearchPauses(), False
+        self._pauses, self._may_pause, self.counted = SearchPauses(), False, CountedMembers()
         self.has_failed = False
         """Whether the attempt has ended, or is about to end, with no member placed."""
 
     def begin(self, now_ns: int, *, is_limited: bool = True) -> None:
         """An attempt begins."""
         self._pauses = SearchPauses(now_ns, is_limited=is_limited)
-        self._member_keys, self._class_numbers, self.has_failed = None, {}, False
+        self._member_keys, self._class_numbers, self.counted = None, {}, CountedMembers()
+        self.has_failed = False
         self._core.queue.missed_events.clear()
 
     def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
@@ -97,12 +98,13 @@ class GangAttempts:
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
-        numbers = self._class_numbers
+        numbers, counted = self._class_numbers, self.counted
         try:
             yield from self._attempt_gang(gang, now_ns)
         finally:  # they have names of a policy and of pods that may be gone by the next attempt
             self._member_keys = None
             numbers.clear()
+            counted.clear()
 
     def _attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         was_last, gang.ordered_last = gang.ordered_last, False
@@ -110,10 +112,7 @@ class GangAttempts:
         if self._preemption.defer_gang_attempt(gang):
             self._parking.park_until_evicted(gang, now_ns)
             return
-        gang.attempts += 1
-        for pod in gang.pending_members.values():
-            pod.attempts += 1
-        members = set(gang.pending_members)
+        self.counted.count(gang)
         search = yield from self._search(gang)
         now_ns, needed = self._pauses.now_ns, gang.needed_count  # there may have been pauses
         enough = len(search.fits) >= needed
@@ -121,7 +120,8 @@ class GangAttempts:
         placed = search.fits if enough and search.shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
-        if not placed and not gang.overdue and devices_go_on_at_once(self._core, gang):
+        if not placed and not gang.overdue and devices_go_on_at_once(self._core, gang, counted=False):
+            self.counted.undo(gang)
             gang.ordered_last = was_last
             return
         for pod, success in placed:
@@ -148,7 +148,7 @@ class GangAttempts:
             preemption = yield from self._preempt_for_gang(gang, search, may_pause=not placed)
             now_ns = self._pauses.now_ns
             if gang.search_progress.goes_on:
-                self._parking.go_on_later(gang, now_ns)
+                self._parking.go_on_later(gang, self.counted, now_ns)
                 return
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
@@ -156,7 +156,7 @@ class GangAttempts:
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
         for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
             self._core.queue.open_group(gang.id, now_ns, event, None)
-        if not members.issuperset(gang.pending_members):
+        if self.counted.are_outdated(gang):
             self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
@@ -166,7 +166,7 @@ class GangAttempts:
             gang.ordered_last = False
             return False
         gang.runs_unpaused = self._pauses.count > 0 or not self._may_pause
-        undo_attempt(gang)
+        self.counted.undo(gang)
         return True
 
     def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:

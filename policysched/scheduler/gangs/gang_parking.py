@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.attempt_result import EVICTIONS_UNANSWERED, AttemptFailure, undo_attempt
+from policysched.scheduler.attempt_result import EVICTIONS_UNANSWERED, AttemptFailure
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, gang_message, requeue_conditions
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
@@ -39,11 +40,11 @@ class GangParking:
             message=next(iter(gang.pending_members.values())).pending_message or EVICTIONS_UNANSWERED,
         )
 
-    def go_on_later(self, gang: QueuedGang, now_ns: int) -> None:
+    def go_on_later(self, gang: QueuedGang, counted: CountedMembers, now_ns: int) -> None:
         """The search has ended for entries that wait, which are attempted first: also those behind the gang in its policy, as in
         pauses. The attempt does not count."""
         gang.search_progress.goes_on = False
-        undo_attempt(gang)
+        counted.undo(gang)
         gang.backoff_until_ns = now_ns + self.core.limits.backoff_ns(1) // _REST_DIVISOR
         gang.in_error_backoff = self.core.queue.has_active  # otherwise it goes on at once
         self.core.queue.enqueue(gang, now_ns, "ScheduleAttemptFailure")
