@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, Overlay
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
@@ -19,6 +20,7 @@ from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.evaluation import evaluated, later
 from tests.evaluate.histories import play, seeds, twin
 from tests.evaluate.policies import CORNERS, corner
+from tests.scheduler.calls import count_calls
 
 SEARCH = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
@@ -108,6 +110,12 @@ def changed_cluster(change: str) -> bool:
             cache.put_node(builders.node("a", cpu="5"))
         case "the node goes":
             cache.drop_node(NodeName("a"))
+        case "the nodes come back in another order":
+            for name in "ab":
+                cache.drop_node(NodeName(name))
+            evaluator.version  # noqa: B018 - refreshes the columns
+            for name in "ba":
+                cache.put_node(builders.node(name, cpu="4"))
         case "a pod comes":
             cache.put_pod(builders.placed(builders.pod("other", cpu="1"), "a"))
     evaluator.version  # noqa: B018 - refreshes the columns
@@ -122,8 +130,11 @@ def test_an_overlay_follows_unless_what_it_is_made_of_changed() -> None:
     assert changed_cluster("the victim ends")
     assert changed_cluster("a pod comes")
     assert not changed_cluster("the victim changes")
-    assert not changed_cluster("the node changes")
+    assert changed_cluster("the node changes"), (
+        "to make it anew takes long, and a label may change every second"
+    )
     assert not changed_cluster("the node goes")
+    assert not changed_cluster("the nodes come back in another order")
 
 
 def test_other_counts_of_an_overlay_that_follows_have_another_version() -> None:
@@ -151,6 +162,33 @@ def test_other_counts_of_an_overlay_that_follows_have_another_version() -> None:
     assert after.version != version_before
 
 
+def test_an_overlay_with_thousands_of_removed_pods_looks_at_those_of_nodes_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It follows in each pause of a gang that evicts them."""
+    nodes = [builders.node(f"n{index}", cpu="100", pods="1000") for index in range(20)]
+    pods = [builders.pod(f"p{index}", cpu="1") for index in range(400)]
+    cache = builders.world(nodes=nodes)
+    for index, each in enumerate(pods):
+        cache.put_pod(builders.placed(each, f"n{index % 20}"))
+    evaluator, asked = Evaluator(cache), list[PodUid]()
+    overlay = overlay_with(evaluator, [each.uid for each in pods], [])
+    placement_of = overlay._placement_of
+    monkeypatch.setattr(overlay, "_placement_of", lambda uid: asked.append(uid) or placement_of(uid))
+    counted = count_calls(
+        monkeypatch, HypotheticalPlacedPods, "adjust", lambda: _follow_label(cache, evaluator, overlay)
+    )
+
+    assert len(asked) == 20
+    assert counted == 0, "nobody asks for counts"
+
+
+def _follow_label(cache: ClusterCache, evaluator: Evaluator, overlay: Overlay) -> None:
+    cache.put_node(builders.node("n3", cpu="100", pods="1000", labels={"new": "label"}))
+    evaluator.version  # noqa: B018 - refreshes the columns
+    assert overlay.follow()
+
+
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -168,13 +206,16 @@ def caught() -> bool:
     return False
 
 
-def _forgets_removed(self: Overlay, used: set[int]) -> None:
+def _forgets_removed(self: Overlay, changed: set[int]) -> None:
     self._removed, removed = {}, self._removed
-    original_read_again(self, used)
+    original_read_again(self, changed)
     self._removed = removed
 
 
 def _keeps_restored(self: HypotheticalPlacedPods) -> None:
+    if not self._is_outdated:
+        return
+    self._is_outdated = False
     self._applied_changes.clear()
     self._copies.clear()
     self._unchanged.clear()
@@ -188,7 +229,7 @@ original_read_again = Overlay._read_again
     ("holder", "part", "planted"),
     [
         (Overlay, "_read_again", _forgets_removed),
-        (HypotheticalPlacedPods, "follow", _keeps_restored),
+        (HypotheticalPlacedPods, "_catch_up", _keeps_restored),
     ],
     ids=["removed pods return", "restored pods count twice"],
 )

@@ -32,6 +32,9 @@ class Overlay:
         self.shares = HypotheticalShares(shares)
         self._placement_of = placement_of
         self._usages: dict[int, NodeUsage] = {}
+        self._names: dict[
+            int, NodeName
+        ] = {}  # of the nodes of these rows: one that comes back may get another row
         self._change_counts: dict[int, int] = {}  # by row: pods that differ from the columns
         self._added: dict[PodUid, tuple[Pod, NodeName]] = {}
         self.added_pods: list[tuple[Pod, NodeName]] = []
@@ -86,22 +89,23 @@ class Overlay:
 
     def follow(self) -> bool:
         """Take over what changed in the cluster since the last call; removed pods that are gone are forgotten. False: the overlay
-        is of no use any more, because an added pod is on a node by now, a removed one changed or moved, or the node of one changed.
-        Only for an overlay without reservations."""
+        is of no use any more, because an added pod is on a node by now, a removed one changed or moved, or the node of one went.
+        A node that changed is read again, as to make the overlay anew takes long. Only for an overlay without reservations."""
         columns = self._columns
         touched, self._position = columns.touched_since(self._position), columns.log_end
         if touched is None:
             return False
-        nodes, used = touched
-        rows = {uid: columns.row(node) for uid, (_, node) in self._added.items()}
-        if None in rows.values() or not nodes.isdisjoint(rows.values()):
+        rows = touched[0] | touched[1]
+        if any(columns.row(self._names[row]) != row for row in touched[0] if row in self._names):
             return False
-        if any(self._placement_of(uid) is not None and uid not in self._removed for uid in rows):
+        if any(self._placement_of(uid) is not None and uid not in self._removed for uid in self._added):
             return False
         gone: list[PodUid] = []
         for uid, (before, row) in self._removed.items():
+            if row is not None and row not in rows:
+                continue  # there are thousands
             placement = self._placement_of(uid)
-            if row in nodes or columns.row(before.node) != row:
+            if columns.row(before.node) != row:
                 return False
             if placement is None:
                 gone.append(uid)
@@ -112,21 +116,21 @@ class Overlay:
             if row is not None:
                 self._update_usage(before.node, before.pod, 1)
                 self._count_change(before.node, -1)
-        self._read_again(used & self._usages.keys())
+        self._read_again(rows & self._usages.keys())
         self._arrays.clear()
         self.pods.follow()
         return True
 
-    def _read_again(self, used: Collection[int]) -> None:
-        """The totals of rows with other pods in the columns."""
-        self._usages |= {row: _copy_usage(self._columns.usage(row)) for row in used}
+    def _read_again(self, changed: Collection[int]) -> None:
+        """The totals of rows whose node changed, or with other pods in the columns."""
+        self._usages |= {row: _copy_usage(self._columns.usage(row)) for row in changed}
+        row_of = {self._names[row]: row for row in changed}
         for placement, row in self._removed.values():
-            if row is not None and row in used:
+            if row is not None and row in changed:
                 self._usages[row].subtract(placement.pod)
         for pod, node in self._added.values():
-            row = self._columns.row(node)
-            if row is not None and row in used:
-                self._usages[row].add(pod)
+            if node in row_of:
+                self._usages[row_of[node]].add(pod)
 
     def changed_nodes(self) -> set[NodeName] | None:
         """Those that changed in the cluster, or whose pods did, since this was asked the last time, even if the overlay cannot
@@ -208,6 +212,7 @@ class Overlay:
         usage = self._usages.get(row)
         if usage is None:
             usage = self._usages[row] = _copy_usage(self._columns.usage(row))
+            self._names[row] = node
         return usage
 
     def _count_change(self, node: NodeName, delta: int) -> None:
@@ -219,7 +224,7 @@ class Overlay:
             self._change_counts[row] = count
         else:
             del self._change_counts[row]
-            del self._usages[row]
+            del self._usages[row], self._names[row]
 
 
 def _copy_usage(usage: NodeUsage) -> NodeUsage:

@@ -244,6 +244,7 @@ class HypotheticalPlacedPods:
         ] = {}  # with the number of the changes of terms
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
+        self._is_outdated = False  # all changes are to be counted again
         self._members: dict[GangMembers, HypotheticalGangMembers] = {}
         self._totals: dict[PodTotals, HypotheticalPodTotals] = {}
 
@@ -253,8 +254,15 @@ class HypotheticalPlacedPods:
         return self._dropped_count + len(self._all_changes)
 
     def follow(self) -> None:
-        """The columns changed: count the changes of the overlay again, without pods that were removed and restored, which may
-        be gone by now."""
+        """The columns changed. The changes of the overlay are counted again when something is asked: there may be thousands, and
+        often nobody asks."""
+        self._is_outdated = True
+
+    def _catch_up(self) -> None:
+        """Count the changes again, without pods that were removed and restored, which may be gone by now."""
+        if not self._is_outdated:
+            return
+        self._is_outdated = False
         self._applied_changes.clear()
         self._copies.clear()
         self._tallied.clear()
@@ -263,26 +271,26 @@ class HypotheticalPlacedPods:
         self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
-        self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
-        if len(self._pending_changes) == len(self._all_changes):
-            return
+        self._pending_changes.clear()
         changes, self._all_changes, version = self._all_changes, [], self.version
-        self._pending_changes = {}
         for change in changes:
             self.adjust(*change)
         self._all_changes = [(row, pod, delta) for (row, _), (pod, delta) in self._pending_changes.items()]
         self._dropped_count = version - len(self._all_changes)
 
     def adjust(self, row: int, pod: Pod, delta: int) -> None:
+        self._all_changes.append((row, pod, delta))
+        if self._is_outdated:
+            return
         _, before = self._pending_changes.get((row, pod.uid), (pod, 0))
         if before + delta:
             self._pending_changes[row, pod.uid] = pod, before + delta
         else:  # removed and restored before it was applied
             del self._pending_changes[row, pod.uid]
-        self._all_changes.append((row, pod, delta))
 
     def gang_members(self, members: GangMembers) -> HypotheticalGangMembers:
         """The members of gangs on the overlay."""
+        self._catch_up()
         hypothetical = self._members.get(members)
         if hypothetical is None:
             hypothetical = self._members[members] = HypotheticalGangMembers(members)
@@ -291,6 +299,7 @@ class HypotheticalPlacedPods:
 
     def pod_totals(self, totals: PodTotals, nodes: Sequence[Node | None]) -> HypotheticalPodTotals:
         """The totals on the overlay. `nodes`: by row."""
+        self._catch_up()
         hypothetical = self._totals.get(totals)
         if hypothetical is None:
             hypothetical = self._totals[totals] = HypotheticalPodTotals(totals)
@@ -350,11 +359,13 @@ class HypotheticalPlacedPods:
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
         """Change the result of `PlacedPods.weights_by_row` to that of the overlay."""
+        self._catch_up()
         for row, pod_class, delta in self._applied_changes:
             by_row[row] += weights_by_class[pod_class.index] * delta
 
     def apply_pending_changes(self) -> None:
         """Apply pending changes, which also registers the terms of added pods."""
+        self._catch_up()
         for (row, _), (pod, delta) in self._pending_changes.items():
             pod_class = self._placed().pod_class(pod)
             self._applied_changes.append((row, pod_class, delta))
