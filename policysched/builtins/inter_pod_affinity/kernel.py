@@ -13,8 +13,8 @@ import numpy as np
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.placed_pods import PlacedPods
-from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodCount
 from policysched.evaluate.columns.summed_terms import SelectingGroup
+from policysched.evaluate.columns.tallies import MatchedPodCounts, PodCount
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     MAX_SCORE,
@@ -119,9 +119,9 @@ class _Filter(FilterKernelBase):
         """Asked several times for each attempt, and for each node with nominated pods: with hundreds of terms it takes a
         millisecond to find."""
         placed, tallied = view.placed_pods, self._tallied
-        if tallied is None or tallied[0] is not placed or tallied[1] != placed.tallies_version:
+        if tallied is None or tallied[0] is not placed or tallied[1] != placed.namespaces_version:
             tally = _tally(view, self._affinity.required)
-            self._tallied = tallied = placed, placed.tallies_version, tally
+            self._tallied = tallied = placed, placed.namespaces_version, tally
         return tallied[2]
 
     def _violates_affinity(self, view: View) -> Array | None:

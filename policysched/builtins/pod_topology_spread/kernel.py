@@ -17,7 +17,8 @@ from policysched.builtins.taint_toleration import kernel as taint_toleration
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.domains import domain_codes, sum_by_domain
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.pod_classes import MatchedPodCounts, PodMatcher
+from policysched.evaluate.columns.pod_classes import PodMatcher
+from policysched.evaluate.columns.tallies import MatchedPodCounts
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     EMPTY_CLUSTER_CONTEXT,

@@ -13,18 +13,15 @@ import numpy as np
 from policysched.evaluate.columns.existing_terms import ExistingTerms
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
 from policysched.evaluate.columns.pod_classes import (
-    Mask,
-    MatchedPodCounts,
     NamespaceScope,
     PodClass,
     PodClassTable,
-    PodCount,
     PodMatcher,
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import CountArray, RowCounts
 from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedCounts, SummedGroup
-from policysched.evaluate.columns.tallies import Tallies
+from policysched.evaluate.columns.tallies import Change, MatchedPodCounts, PodCount, Tallies
 from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.affinity import PodAffinity, PodSelector, Weight
@@ -38,7 +35,6 @@ _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
 _FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
-_FEW_CHANGES = 16  # so few are compared with a selector one by one
 _OVERLAY_SUMS_MAX = 512  # members of a gang, no two equal, each have some
 
 
@@ -51,6 +47,7 @@ class PlacedPods:
         """`topology_keys`: the label keys that some node has; the caller reports those that appear."""
         self.capacity = capacity
         self.namespaces_version = 0
+        """Until it changes, selectors have the same matcher."""
         self.terms = ExistingTerms(namespaces)
         self.pods_version = 0
         """Changes with every pod that is added or removed."""
@@ -61,16 +58,11 @@ class PlacedPods:
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
-        self._tallies = Tallies()
+        self._tallies = Tallies(self._table)
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._resolved_size = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def tallies_version(self) -> int:
-        """Until it changes, a matcher has the same tally."""
-        return self._tallies.version
 
     def matcher(self, selectors: Iterable[PodSelector]) -> PodMatcher | None:
         """Matches the pods that all selectors select; None where one selects nothing."""
@@ -103,11 +95,11 @@ class PlacedPods:
         return scope
 
     def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
-        return self._tallies.get(matcher, self._table, self.capacity)
+        return self._tallies.get(matcher)
 
-    def class_mask(self, matcher: PodMatcher) -> Mask:
-        """bool by index of the class: which ones it matches."""
-        return self._table.mask(matcher)
+    def matching(self, matcher: PodMatcher, changes: Sequence[Change]) -> list[tuple[int, int]]:
+        """See `Tallies`."""
+        return self._tallies.matching(matcher, changes)
 
     def weights_by_class(self, weighted: Iterable[tuple[PodSelector, int]]) -> CountArray:
         """float64 by index of the class: the sum of the weights of the selectors that select its pods."""
@@ -195,7 +187,6 @@ class PlacedPods:
     def namespaces_changed(self) -> None:
         """Resolve namespace selectors again."""
         self.namespaces_version += 1
-        self._tallies.version += 1
         self._forget_scopes()
 
     def _forget_scopes(self) -> None:
@@ -221,7 +212,7 @@ class PlacedPods:
             self._table = PodClassTable()
             for pod_class in self._pod_classes.values():
                 self._table.add(pod_class)
-            self._tallies.classes_changed()
+            self._tallies.classes_changed(self._table)
             self.terms.keep_only(
                 {group for pod_class in self._pod_classes.values() for group in pod_class.counted_in}
             )
@@ -233,7 +224,7 @@ class HypotheticalPlacedPods:
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
-        self._applied_changes: list[tuple[int, PodClass, int]] = []
+        self._applied_changes: list[Change] = []
         self._copies: dict[TermGroup, RowCounts] = {}
         self._unchanged: set[TermGroup] = set()
         self._tallied: dict[MatchedPodCounts, tuple[int, RowCounts]] = {}
@@ -331,14 +322,12 @@ class HypotheticalPlacedPods:
         """Only tallies that are read are compared with the changes: a tenant can have hundreds that match its pods, and hundreds
         of nominated pods, which are on the overlays of others."""
         position, counts = self._tallied.get(tally, (0, tally.row_counts))
-        changes = self._applied_changes[position:]
-        if changes:
-            few = len(changes) <= _FEW_CHANGES
-            mask = () if few else self._placed().class_mask(tally.matcher)
-            for row, pod_class, delta in changes:
-                if tally.matcher.matches(pod_class) if few else mask[pod_class.index]:
-                    counts = counts.copy() if counts is tally.row_counts else counts
-                    counts.adjust(row, delta)
+        if position != len(self._applied_changes):
+            changes = self._placed().matching(tally.matcher, self._applied_changes[position:])
+            if changes and counts is tally.row_counts:
+                counts = counts.copy()
+            for row, delta in changes:
+                counts.adjust(row, delta)
             self._tallied[tally] = len(self._applied_changes), counts
         return counts
 

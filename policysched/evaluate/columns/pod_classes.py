@@ -11,8 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policysched.evaluate.columns.interner import Interner
-from policysched.evaluate.columns.row_counts import RowCounts
-from policysched.evaluate.columns.summed_terms import SummedGroup
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -33,12 +31,6 @@ class PodMatcher:
     exclude_terminating: bool = False
 
     @property
-    def namespace(self) -> str | None:
-        """That of all pods that it can match; None: they may be of several."""
-        scopes = (scope for scope, _ in self.selectors)
-        return next((next(iter(scope)) for scope in scopes if scope is not None and len(scope) == 1), None)
-
-    @property
     def size(self) -> int:
         """One for each selector, and one for sixteen values of it."""
         requirements = [each for _, selector in self.selectors for each in selector.requirements]
@@ -51,21 +43,6 @@ class PodMatcher:
             (scope is None or pod_class.namespace in scope) and selector.selects(pod_class.labels)
             for scope, selector in self.selectors
         )
-
-
-class MatchedPodCounts:
-    """How many of the matched pods are on each row. `number`: in the order of their coming."""
-
-    __slots__ = ("matcher", "number", "row_counts")
-
-    def __init__(self, matcher: PodMatcher, row_counts: RowCounts, number: int) -> None:
-        self.matcher = matcher
-        self.row_counts = row_counts
-        self.number = number
-
-
-PodCount = MatchedPodCounts | TermGroup | SummedGroup
-"""What has a count of pods by row."""
 
 
 class PodClass:

@@ -89,6 +89,13 @@ class DenseCounts(RowCounts):
         amounts[row] += delta
         assert amounts[row] >= 0, f"row {row} has {amounts[row]} pods"
 
+    def replace(self, amounts: CountArray) -> None:
+        """With amounts for all rows that have any."""
+        size = max(len(amounts), len(self._amounts))
+        if not np.array_equal(self.array(size), np.pad(amounts, (0, size - len(amounts)))):
+            self.version = new_version()
+            self._amounts = amounts
+
     def array(self, capacity: int) -> CountArray:
         """At least so long."""
         missing = capacity - len(self._amounts)

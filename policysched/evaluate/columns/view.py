@@ -29,12 +29,12 @@ from policysched.evaluate.columns.placed_pods import (
     HypotheticalPlacedPods,
     PlacedPods,
 )
-from policysched.evaluate.columns.pod_classes import PodCount
 from policysched.evaluate.columns.pod_query import PodTotalSpec
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
 from policysched.evaluate.columns.row_counts import RowCounts
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityTable
+from policysched.evaluate.columns.tallies import PodCount
 from policysched.lang.ir.arithmetic import Number
 from policysched.lang.ir.recovery_condition import RecoveryCondition
 from policysched.model.affinity import PodSelector
