@@ -19,6 +19,8 @@ from policysched.extender.extender_app import ExtenderApp, NoUsablePolicy
 from policysched.extender.handlers import ExtenderHandlers
 from policysched.extender.settings import ExtenderSettings
 from policysched.extender.telemetry import ExtenderTelemetry
+from policysched.kube.client.api import ApiClient
+from policysched.kube.client.server_probe import ServerProbe
 from policysched.scheduler.policies.policy_status import suspension
 from policysched.serve.extender_routes import extender_routes
 from policysched.serve.health import Health
@@ -46,7 +48,11 @@ async def _run_once(
         for number in shutdown_signals():
             loop.add_signal_handler(number, stopping.set)
         process.announce(app, settings.source_name)
-        work = [asyncio.create_task(app.run(), name="app")]
+        probe = ServerProbe(ApiClient(process.session), app.connectivity)
+        work = [
+            asyncio.create_task(app.run(), name="app"),
+            asyncio.create_task(probe.run(), name="server probe"),
+        ]
         stepped = asyncio.create_task(wait_until_stepped(process.clock))
         reason = await _until_stopped(work, stopping, stepped)
         return reason.value, app.rereads

@@ -29,6 +29,7 @@ from policysched.daemon.signals import shutdown_signals
 from policysched.daemon.status_documents import DecisionsDocument, configz_document, policy_document
 from policysched.gc_tuning import MemoryGrowth, collect_all, keep_collections_short, peak_memory_bytes
 from policysched.kube.client.api import ApiClient
+from policysched.kube.client.server_probe import ServerProbe
 from policysched.kube.client.session import connect
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
@@ -104,7 +105,8 @@ async def _run_once(
         if failed_objects.counts(process.clock.now_ns()):
             collect_all()  # the app before, which no signal handler has any more
         process.announce(app, str(settings.policies))
-        return _exit_code(await _run_app(app, process.checker, process.clock, export)), app.rereads
+        probe = ServerProbe(ApiClient(process.session), app.connectivity)
+        return _exit_code(await _run_app(app, process.checker, process.clock, export, probe)), app.rereads
 
 
 def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:
@@ -132,7 +134,11 @@ def _make_export(endpoint: str | None, process: DaemonProcess) -> "DecisionExpor
 
 
 async def _run_app(
-    app: SchedulerApp, checker: WorkerChecker, clock: NonDecreasingClock, export: "DecisionExport | None"
+    app: SchedulerApp,
+    checker: WorkerChecker,
+    clock: NonDecreasingClock,
+    export: "DecisionExport | None",
+    probe: ServerProbe,
 ) -> ExitReason:
     """Runs the app and its background tasks."""
     warm_up = asyncio.create_task(checker.warm_up())
@@ -140,6 +146,7 @@ async def _run_app(
         asyncio.create_task(asyncio.to_thread(_import_late_modules)),
         asyncio.create_task(_tune_gc_when_synced(app)),
         asyncio.create_task(_watch_clock(clock, app)),
+        asyncio.create_task(probe.run(), name="server probe"),
     ]
     if export is not None:
         background.append(asyncio.create_task(export.run(lambda: app.scheduler.decisions)))

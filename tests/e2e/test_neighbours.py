@@ -3,12 +3,18 @@
 The same pods are given to kube-scheduler, which binds each pod in a goroutine of its own.
 """
 
+import base64
 import contextlib
+import json
 import socket
+import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -82,12 +88,71 @@ def test_a_failing_webhook_of_one_namespace_delays_no_other_namespace(
         assert not scheduler.logged("unreachable")
 
 
+class _Closing(BaseHTTPRequestHandler):
+    """Denies with a code that is no status, at which the API server closes the connection of whoever asked it."""
+
+    def do_POST(self) -> None:
+        review = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        denial = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": 5000}}
+        answer = json.dumps({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": denial})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(answer.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def closing(control_plane: ControlPlane) -> Iterator[int]:
+    """The port of a webhook of this kind."""
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(control_plane.serving.certificate, control_plane.serving.key)
+    with ThreadingHTTPServer((HOST, 0), _Closing) as server:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_a_namespace_whose_binds_have_no_answer_does_not_fail_readiness_while_nobody_else_writes(
+    whole_control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    deployed = Deployed(whole_control_plane, tmp_path)
+    whole_control_plane.add_node(ready_node("node-0", cpu="64", pods="500"))
+    deployed.put_policies(main=PLAIN)
+    whole_control_plane.create_namespace("failing")
+    with closing(whole_control_plane) as port, deployed.running() as scheduler:
+        scheduler.wait_until_ready()
+        guard = webhook_of("failing", port)
+        guard["clientConfig"]["caBundle"] = base64.b64encode(
+            whole_control_plane.authority_path.read_bytes()
+        ).decode()
+        deployed.api.post(WEBHOOKS, {"metadata": {"name": "guard"}, "webhooks": [guard]})
+        failures = "policysched_api_failures_total"
+        before = scheduler.metric(failures)
+        number = 0
+
+        def fail() -> bool:
+            nonlocal number
+            create(deployed, "failing", f"test-{number}", "test")
+            number += 1
+            return scheduler.metric(failures) - before >= 10
+
+        wait_for(fail, "binds without an answer")
+        for _ in range(20):
+            check_ready(scheduler)
+            time.sleep(0.1)
+
+
 # ── helpers ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fail_binds_in(deployed: Deployed, namespace: str, port: int) -> None:
-    """Register a webhook that does not answer, and wait until the server calls it."""
-    guard = {
+def webhook_of(namespace: str, port: int) -> dict[str, Any]:
+    """For binds."""
+    return {
         "name": "guard.example.com",
         "failurePolicy": "Fail",
         "sideEffects": "None",
@@ -104,6 +169,11 @@ def fail_binds_in(deployed: Deployed, namespace: str, port: int) -> None:
             }
         ],
     }
+
+
+def fail_binds_in(deployed: Deployed, namespace: str, port: int) -> None:
+    """Register a webhook that does not answer, and wait until the server calls it."""
+    guard = webhook_of(namespace, port)
     deployed.api.post(WEBHOOKS, {"metadata": {"name": "guard"}, "webhooks": [guard]})
     create(deployed, namespace, "probe", "nobody")
     path = f"/api/v1/namespaces/{namespace}/pods/probe/binding"

@@ -39,11 +39,12 @@ class Bench:
 
     def __init__(self, api: ApiClient, may_send: Any = lambda: True, fence: Any = lambda: None) -> None:
         self.outcomes: list[EvictionOutcome] = []
+        self.connectivity = Connectivity(lambda: 0.0)
         self.evictor = Evictor(
             api,
             self.outcomes.append,
             random=Random(1),
-            connectivity=Connectivity(lambda: 0.0),
+            connectivity=self.connectivity,
             now_ns=lambda: 1_800_000_000 * 10**9,
             may_send=may_send,
             fence=fence,

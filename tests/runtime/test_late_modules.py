@@ -46,7 +46,8 @@ async def loading_threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thr
     monkeypatch.setattr(DeviceSelectors, "load", load)
     app: Any = IdleApp(loaded)
     checker: Any = SimpleNamespace(warm_up=nothing)
-    await program._run_app(app, checker, NonDecreasingClock(), None)
+    probe: Any = SimpleNamespace(run=nothing)
+    await program._run_app(app, checker, NonDecreasingClock(), None, probe)
     return threads
 
 

@@ -24,6 +24,8 @@ class Connectivity:
         self._failures: dict[str, int] = {}
         self._forbidden: set[str] = set()
         self._unreachable_since_s: float | None = None
+        self.on_doubt: Callable[[], None] | None = None
+        """Has the server asked (`kube.client.server_probe`)."""
         self.failures_total = 0
         self.successes_total = 0
 
@@ -57,15 +59,21 @@ class Connectivity:
             extra={"activity": activity, "error": str(error) or type(error).__name__},
         )
 
-    def record_error_response(self, activity: str, error: BaseException) -> None:
-        """The server answered, with an error that concerns this request alone."""
-        self.record_isolated_failure(activity, error)
-        self._clear(activity)
+    def record_no_answer(self, activity: str, error: BaseException, *, others_answered: bool) -> None:
+        """Of a request that a webhook of one namespace can keep without an answer. Others that are answered meanwhile, or the
+        server if it is asked, tell that it is not an outage."""
+        if not others_answered and self.on_doubt is None:
+            self.record_failure(activity, error)
+            return
+        self.record_error_response(activity, error)
+        if not others_answered and self.on_doubt is not None:
+            self.on_doubt()
 
-    def record_isolated_failure(self, activity: str, error: BaseException) -> None:
-        """A request failed while others succeeded: counted, but not taken as an outage."""
+    def record_error_response(self, activity: str, error: BaseException) -> None:
+        """The server answered, with an error that concerns this request alone: counted, but not taken as an outage."""
         self.failures_total += 1
         log.debug("a request to the API server failed", extra={"activity": activity, "error": str(error)})
+        self._clear(activity)
 
     def _log_forbidden(self, activity: str, reason: Forbidden) -> None:
         if self._unreachable_since_s is None:

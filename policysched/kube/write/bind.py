@@ -394,14 +394,15 @@ class Binder:
         return RetryLater(max(0.0, unknown_s), error, failed=False)
 
     def _record_failure(self, activity: str, error: Exception, successes_before: int) -> None:
-        """A 5xx or 429 is an answer of the server, often of a webhook for one namespace. Without a response, the server is
-        reachable if another request succeeded meanwhile. Neither says that the server is unreachable."""
+        """A 5xx or 429 is an answer of the server, often of a webhook for one namespace."""
+        connectivity = self._connectivity
         if isinstance(error, ServerError | TooManyRequests):
-            self._connectivity.record_error_response(activity, error)
-        elif self._connectivity.successes_total > successes_before and not isinstance(error, ApiStatusError):
-            self._connectivity.record_isolated_failure(activity, error)
+            connectivity.record_error_response(activity, error)
+        elif isinstance(error, ApiStatusError):
+            connectivity.record_failure(activity, error)
         else:
-            self._connectivity.record_failure(activity, error)
+            others_answered = connectivity.successes_total > successes_before
+            connectivity.record_no_answer(activity, error, others_answered=others_answered)
 
     def _retry_delay_s(self, pending: PendingBind, error: Exception) -> float:
         settings = self._settings

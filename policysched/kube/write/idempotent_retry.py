@@ -80,13 +80,16 @@ class RequestRetrier:
                     self._connectivity.record_success(self._activity)
                     raise
                 # Often of a webhook for one namespace, whose code can have the server close the connection.
-                reached = self._connectivity.successes_total > successes
+                others_answered = self._connectivity.successes_total > successes
                 successes = self._connectivity.successes_total
-                is_isolated = reached and not isinstance(error, Unauthorized)
-                if is_isolated or isinstance(error, ServerError | TooManyRequests):
+                if isinstance(error, ServerError | TooManyRequests):
                     self._connectivity.record_error_response(self._activity, error)
-                else:
+                elif isinstance(error, Unauthorized):
                     self._connectivity.record_failure(self._activity, error)
+                else:
+                    self._connectivity.record_no_answer(
+                        self._activity, error, others_answered=others_answered
+                    )
                 wait_s = backoff.next_delay_s(error)
                 if loop.time() + wait_s > deadline_s:
                     raise RequestAbandoned(f"no response within {timeout_s:g} s: {error}") from error
