@@ -54,6 +54,8 @@ class PodEvents:
         core.update_states(observed, now_ns)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.put_pod(observed) - _OWN_POD_EVENTS)
+        if cause is None:
+            core.quotas.victim_changed(observed.pod)
         self._add_count_events(events, active, ended)
         current = core.cache.pods.get(uid)
         if current is None:
@@ -103,6 +105,8 @@ class PodEvents:
         core.samples.assumed_load.pod_removed(uid)
         if cached is not None:
             self._membership.remove(cached.pod)
+            if cause is None:
+                core.quotas.victim_changed(cached.pod)
             if was_nominated:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
                 core.quotas.reservation_released(cached.pod)

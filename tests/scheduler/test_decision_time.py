@@ -371,6 +371,24 @@ def test_use_of_quotas_by_others_wakes_pods_of_an_overdrawn_namespace_late() -> 
     assert rig.attempts["test"] <= before + 3
 
 
+def test_the_end_of_a_victim_wakes_who_waits_for_its_quota_at_once_in_an_overdrawn_namespace() -> None:
+    """The first pod has it evicted, and what it releases is enough for the second as well."""
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    rig.observe(
+        *[placed(pod(f"{space}0", namespace=space, cpu=cpu), "n") for space, cpu in (("a", "8"), ("b", "4"))]
+    )
+    rig.observe(*[pod(f"c{index}", namespace="c", cpu=str(1 + index)) for index in range(2)])
+    rig.settle()
+    assert "terminating" in (rig.pending_message("c1") or "")
+    [evict] = rig.of(c.Evict)
+    rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    rig.scheduler.core.queue.decision_time.charge_failed_attempt("c", 10**9)
+
+    rig.handle(e.PodDeleted(pod("a0", namespace="a").uid))
+
+    assert "unschedulable" not in rig.counts()
+
+
 def test_pods_of_higher_priority_that_others_wake_late_are_tried_first() -> None:
     rig = an_overdrawn_namespace(priority=5)
 

@@ -33,7 +33,7 @@ class QuotaAccount:
         self._changes: ChangeLog[QuotaNode] = ChangeLog()
         self.fallen: set[QuotaNode] = set()  # use fell since the last look
         self.risen: set[QuotaNode] = set()  # use rose since the last look
-        self.changed_by: set[str] = set()  # namespaces of these pods
+        self.changed_by: set[str | None] = set()  # namespaces of these pods; None: nobody is to blame
         self._latest_charge: tuple[Pod, Namespace | None, QuotaCharge] | None = None
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}

@@ -194,6 +194,12 @@ class QuotaAccounts:
             charge = account.charge_of(pod, self._cache.namespaces.get(pod.namespace))
             account.release(charge, pod.namespace)
 
+    def victim_changed(self, pod: Pod) -> None:
+        """What it may have released is nobody's doing: a preemptor waits for it."""
+        account = self.accounts.get(pod.scheduler)
+        if account is not None and account.fallen:
+            account.changed_by.add(None)
+
     # ── waiting ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def requeue_events(self, policy: str) -> frozenset[ClusterEvent]:
