@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.selector_index import SelectorIndex
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache, VolumeLabels
 from policysched.model.selectors import LabelSelector, SelectorByKey, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod
@@ -32,6 +32,17 @@ SELECTORS = st.lists(WITH_VALUES | WITHOUT_VALUES, max_size=5).map(lambda each: 
 @given(SELECTORS, st.dictionaries(KEYS, VALUES))
 def test_a_selector_by_key_selects_the_same(selector: LabelSelector, labels: dict[str, str]) -> None:
     assert SelectorByKey(selector).selects(labels) == selector.selects(labels)
+
+
+@given(SELECTORS, st.lists(st.dictionaries(KEYS, VALUES), max_size=5))
+def test_the_labels_of_volumes_are_selected_together_as_each_of_them(
+    selector: LabelSelector, labels: list[dict[str, str]]
+) -> None:
+    volumes = [volume(f"v{number}", labels=each) for number, each in enumerate(labels)]
+
+    selected = VolumeLabels(volumes).selected(SelectorByKey(selector))
+
+    assert selected.tolist() == [selector.selects(each) for each in labels]
 
 
 CHANGES = st.lists(st.tuples(st.sampled_from("xyz"), SELECTORS | st.none()), min_size=1, max_size=8)
@@ -106,10 +117,10 @@ def test_the_requirements_of_a_claim_are_not_read_for_each_volume() -> None:
     indexes = FreeVolumeIndexCache(volumes)
     data = replace(claim("data"), selector=many_requirements())
 
-    assert len(indexes.index_for(data, 0).volumes) == 50
+    assert indexes.volumes_for(data, 0, ()).usable.sum() == 50
     for number in range(50):
         volumes.put_volume(volume(f"v{number}", phase="Available", version=2, labels={"changed": "yes"}))
-    assert len(indexes.index_for(data, 0).volumes) == 50
+    assert indexes.volumes_for(data, 0, ()).usable.sum() == 50
 
     assert Requirements.reads <= 2
 

@@ -80,6 +80,13 @@ def in_zone(label: str) -> dict[str, Any]:
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
 
 
+def in_zones_at_once() -> dict[str, Any]:
+    """The node affinity of a volume in z1, by two requirements."""
+    key = "topology.kubernetes.io/zone"
+    expressions = [{"key": key, "operator": "In", "values": ["z1", other]} for other in ("z2", "z3")]
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}
+
+
 A, B = node("a", zone="z1"), node("b", zone="z2")
 USER = pod("db", spec=using("data"))
 DISK = {"volumes": [{"name": "d", "gcePersistentDisk": {"pdName": "disk"}}]}
@@ -92,6 +99,7 @@ LOCAL = (storage_class(), claim("data"))
 TRACKED = (storage_class("made", "csi.example.com"), csi_driver(), claim("data", of_class="made"))
 
 _FOR_ANOTHER = VolumeChoice(((claim("another"), volume("v", node="a", phase="Available")),))
+_BEST = free_volume_index.MatchingVolumes.best
 _BY_ROW = storage_capacity.StorageCapacityTable.by_row
 _NOTE, _LEARN, _PUT = (
     free_volume_index.FreeVolumeIndex.set_free,
@@ -184,6 +192,32 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
                 lambda cache: cache.volumes.reserve(PodUid("x"), _FOR_ANOTHER, NodeName("a")),
                 lambda cache: cache.volumes.unreserve(PodUid("x"), _FOR_ANOTHER),
             ),
+        ),
+    ),
+    "claims of a pod take the same volume": (
+        free_volume_index.MatchingVolumes,
+        "best",
+        lambda self, rows, _taken: _BEST(self, rows, ()),
+        Scenario(
+            of(
+                (A, B),
+                *LOCAL,
+                claim("more", size="6Gi"),
+                volume("v", node="a"),
+                volume("w", node="b"),
+                volume("x", node="b"),
+            ),
+            pod("db", spec=using("data", "more")),
+        ),
+    ),
+    "nodes of an affinity are not matched again": (
+        matching._FreeVolumeRows,
+        "topology_version",
+        property(lambda _: 0),
+        Scenario(
+            of((node("a", zone="z2"),), *LOCAL, volume("v", phase="Available", spec=in_zones_at_once())),
+            USER,
+            (lambda cache: cache.put_node(node("a", zone="z1")),),
         ),
     ),
     "a value that no node had stays unknown": (

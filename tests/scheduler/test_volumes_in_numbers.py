@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.kube.decode import storage
 from policysched.model.identifiers import VolumeClaimKey
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim, StorageCapacity
@@ -200,3 +201,41 @@ def test_equal_affinities_and_zones_of_volumes_are_compared_with_the_nodes_once(
     assert rig.placements() == {"web": "a"}
     assert len(affinities) < 10
     assert len(zones) < 10
+
+
+def test_claims_of_unequal_sizes_share_the_index_of_their_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each made its own, and compared what it takes with those of all others: 2.2 s for 63 claims and 1,000 volumes."""
+    claims = [claim(f"c{index}", size=f"{index + 1}Gi") for index in range(9)]
+    rig = rig_with(*[volume(f"v{index}", node="b") for index in range(9)], *claims)
+    built = counted(monkeypatch, FreeVolumeIndex, "__init__")
+
+    rig.observe(pod("web", spec=using(*[pvc.key.name for pvc in claims])))
+    rig.settle()
+
+    (prebind,) = rig.of(c.Prebind)
+    assert {bound.volume for bound in prebind.volumes_to_bind} == {f"v{index}" for index in range(9)}
+    assert len(built) == 1
+
+
+def test_affinities_of_free_volumes_are_compared_with_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Volumes of one node of a zone: each decision compared all of them with all nodes, 66 ms for 1,000 volumes."""
+    rig = Rig(DEFAULT, *[node(f"n{index}", zone="z") for index in range(9)], synced=False)
+    volumes = [volume(f"v{index}", spec=in_zone_on(f"n{index}")) for index in range(9)]
+    storage_objects = storage_class(), *volumes, claim("first"), claim("second", size="6Gi")
+    rig.handle(*[e.StorageObjectUpdated(stored) for stored in storage_objects], e.Synced())
+    rig.observe(pod("one", spec=using("first")))
+    rig.settle()
+    calls = counted(monkeypatch, MATCHING, "requirement_matches")
+
+    rig.observe(pod("two", spec=using("second")))
+    rig.settle()
+
+    assert len(rig.of(c.Prebind)) == 2
+    assert not calls
+
+
+def in_zone_on(name: str) -> dict[str, Any]:
+    """The node affinity of a volume on one node of a zone."""
+    on_node = {"key": HOSTNAME, "operator": "In", "values": [name]}
+    in_zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z"]}
+    return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zone, on_node]}]}}}

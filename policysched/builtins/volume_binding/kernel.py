@@ -31,6 +31,7 @@ from policysched.cluster.volumes.binder import (
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate.columns.column_kinds import NODE_NAME
 from policysched.evaluate.columns.columns import Array
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.evaluate.columns.view import View
 from policysched.evaluate.kernel import (
     ClusterContext,
@@ -96,12 +97,15 @@ class VolumeBindingFilter(FilterKernelBase):
     def choice(self, node: Node, view: View) -> VolumeChoice:
         """The bindings and provisioning for the pod's claims on a node that this filter accepts."""
 
+        reachable: dict[FreeVolumeIndex, Array] = {}
+
         def free(
             claim: PersistentVolumeClaim, node: Node, excluded: Sequence[str]
         ) -> PersistentVolume | None:
-            volumes, absent = view.free_volumes(claim)
-            reserved = [volumes.volumes[index].name for index in absent]
-            return volumes.best_for_labels(node.labels, {*excluded, *reserved})
+            volumes = view.free_volumes(claim)
+            if volumes.index not in reachable:
+                reachable[volumes.index] = volumes.index.reachable(node.labels)
+            return volumes.best_of(reachable[volumes.index], excluded)
 
         claims = pod_volume_claims(self._pod, view.available_volumes)
         assert not isinstance(claims, str), f"{self._pod.full_name} passed the filter, but now: {claims}"

@@ -11,7 +11,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.binder import matches_claim_spec
 from policysched.evaluate.columns.column_kinds import NodeMapEntryColumn, PluginMigratedColumn
 from policysched.evaluate.columns.columns import Array
-from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, FreeVolumeIndex
+from policysched.evaluate.columns.free_volume_index import NO_FREE_VOLUME, MatchingVolumes
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.storage_capacity import NO_CAPACITY
 from policysched.evaluate.columns.view import View
@@ -24,19 +24,19 @@ _NO_ENTRY = NO_CAPACITY, NO_CAPACITY
 
 @dataclass(frozen=True, slots=True)
 class ClaimMatch:
-    """The volumes that a claim is bound to: `choices` are lists of volumes, each with the position in
-    it by row (NO_FREE_VOLUME: none of these). `unmatched`: the rows where there is none.
+    """The volumes that a claim is bound to: `choices` are capacities of volumes, each with the position in
+    them by row (NO_FREE_VOLUME: none of these). `unmatched`: the rows where there is none.
     """
 
     claim: PersistentVolumeClaim
-    choices: Sequence[tuple[Sequence[PersistentVolume], Array]]
+    choices: Sequence[tuple[Array, Array]]
     unmatched: Array
 
     def capacity_bytes(self) -> Array:
         """int64 by row: the capacity of the volume; 0 where there is none."""
         total = np.zeros(len(self.unmatched), np.int64)
-        for volumes, positions in self.choices:
-            total += np.array([*(volume.capacity_bytes for volume in volumes), 0])[positions]
+        for capacities, positions in self.choices:
+            total += np.append(capacities, 0)[positions]
         return total
 
 
@@ -63,30 +63,32 @@ class _FreeVolumeRows:
 
     def __init__(self, view: View) -> None:
         self._view = view
-
-    @property
-    def count(self) -> int:
-        return self._view.count
+        self.rows = np.arange(view.all_rows().count)[view.rows]
 
     @property
     def strings(self) -> Interner[str]:
         return self._view.codes.strings
 
+    @property
+    def topology_version(self) -> int:
+        return self._view.topology_version
+
     def label_codes(self, label: str) -> NDArray[np.int32]:
         return self._view.column(NodeMapEntryColumn("labels", label))
 
     def matching_rows(self, terms: NodeSelectorTerms | None) -> NDArray[np.bool_]:
-        return _terms_match(terms, self._view)
+        return _terms_match(terms, self._view.all_rows())
 
 
 def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -> list[ClaimMatch]:
     """The claims in this order."""
     matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
-    taken: list[tuple[FreeVolumeIndex, Array]] = []
+    taken: list[tuple[MatchingVolumes, Array]] = []
+    rows = _FreeVolumeRows(view)
     matches = []
     for claim in claims:
         matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
-        choices: list[tuple[Sequence[PersistentVolume], Array]] = []
+        choices: list[tuple[Array, Array]] = []
         for volume in view.available_volumes.volumes_for_claim(claim):
             if matches_claim_spec(volume, claim):
                 candidates = looking.copy()
@@ -96,29 +98,16 @@ def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -
                 matching = candidates & _terms_match(volume.node_affinity_terms, view)
                 matched_volumes.append((volume.name, matching))
                 matched |= matching
-                choices.append(([volume], np.where(matching, 0, NO_FREE_VOLUME)))
+                choices.append((np.array([volume.capacity_bytes]), np.where(matching, 0, NO_FREE_VOLUME)))
                 looking &= ~candidates
         if looking.any():
-            free, absent = view.free_volumes(claim)
-            best = free.best(
-                _FreeVolumeRows(view), [_translate_volume_indexes(free, *choice) for choice in taken], absent
-            )
-            picked = np.where(looking, best, NO_FREE_VOLUME)
+            free = view.free_volumes(claim)
+            picked = np.where(looking, free.best(rows, taken), NO_FREE_VOLUME)
             taken.append((free, picked))
             matched |= picked != NO_FREE_VOLUME
-            choices.append((free.volumes, picked))
+            choices.append((free.index.capacities, picked))
         matches.append(ClaimMatch(claim, choices, ~matched))
     return matches
-
-
-def _translate_volume_indexes(free: FreeVolumeIndex, other: FreeVolumeIndex, taken: Array) -> Array:
-    """Chosen positions of one index as positions of another; a volume that the other lacks becomes
-    NO_FREE_VOLUME.
-    """
-    if other is free:
-        return taken
-    positions = [free.position_of.get(volume.name, NO_FREE_VOLUME) for volume in other.volumes]
-    return np.array([*positions, NO_FREE_VOLUME])[taken]
 
 
 def provisionable_bytes(class_name: str, view: View) -> Array:

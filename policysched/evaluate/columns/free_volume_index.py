@@ -1,14 +1,14 @@
 """`FreeVolumeIndex`: the best free volume of each node for a claim, without a loop over nodes.
 
-Most statically provisioned volumes belong to one node: their affinity is one label with its values.
-These are in tables by the code of the label's value, so that a column of codes is one gather. Other
-affinities are few, and are evaluated as masks. An index is built once; a volume that is taken or
-released updates the entries of its own values.
+An index has the volumes of a class, smallest first; which of them a claim matches is a mask. Most
+statically provisioned volumes belong to one node: their affinity is one label with its values, or
+selects few nodes. Pairs of such a value or node and a volume are one sorted array, so that the best
+volume of each node is one binary search. Other affinities are few, and are evaluated as masks.
 """
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -27,68 +27,132 @@ Mask = NDArray[np.bool_]
 NO_FREE_VOLUME = -1
 """The node has no volume."""
 _NO_CANDIDATE = np.iinfo(np.int64).max
-_CACHED_INDEXES_MAX = 64
+_CACHED_MATCHES_MAX = 64
+_FEW_ROWS_MAX = 16
 
 
 class NodeLabelRows(Protocol):
     """The nodes of a lookup."""
 
     @property
-    def count(self) -> int: ...
+    def rows(self) -> Numbers:
+        """Their rows."""
+        ...
 
     @property
     def strings(self) -> Interner[str]: ...
+
+    @property
+    def topology_version(self) -> int:
+        """Changes with the labels of any node."""
+        ...
 
     def label_codes(self, label: str) -> NDArray[np.int32]:
         """The code of each node's value."""
         ...
 
     def matching_rows(self, terms: NodeSelectorTerms | None) -> Mask:
-        """The nodes that a volume's node affinity selects."""
+        """Of all rows, those that a volume's node affinity selects."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _ClaimRequirements:
-    """The fields of a claim that decide which free volumes match."""
+    """The fields of a claim, besides its size, that decide which free volumes match."""
 
-    class_name: str
-    request_bytes: int | None
     access_modes: frozenset[str]
     block: bool
     attributes_class: str
     selector: LabelSelector | None
 
 
-class _CodeTable:
-    """For one label and one rank: the position of the volume of that rank, by the code of the label's value."""
+@dataclass(slots=True)
+class _Matches:
+    """The volumes of an index that claims with equal requirements match, whether or not they are free."""
 
-    def __init__(self, rank: int) -> None:
-        self.rank = rank
-        self._positions: Numbers = np.full(1, _NO_CANDIDATE)
+    claim: PersistentVolumeClaim
+    selector: SelectorByKey | None
+    mask: Mask = field(init=False)
 
-    def put(self, code: int, position: int) -> None:
-        if code >= len(self._positions) - 1:
-            padding = np.full(max(code + 2 - len(self._positions), len(self._positions)), _NO_CANDIDATE)
-            self._positions = np.concatenate([self._positions, padding])
-        self._positions[code] = position
+    def matches(self, volume: PersistentVolume) -> bool:
+        return matches_claim_spec(volume, self.claim) and is_available(volume, self.claim, self.selector)
 
-    def gather(self, codes: NDArray[np.int32]) -> Numbers:
-        last = len(self._positions) - 1  # the entry of every code without a volume
-        positions: Numbers = self._positions[np.where((codes >= 0) & (codes < last), codes, last)]
-        return positions
+
+class VolumeLabels:
+    """The positions of volumes by their labels. A selector takes as long as it has requirements and values."""
+
+    def __init__(self, volumes: Sequence[PersistentVolume]) -> None:
+        self._count = len(volumes)
+        by_key: dict[str, list[int]] = {}
+        by_value: dict[tuple[str, str], list[int]] = {}
+        for position, volume in enumerate(volumes):
+            for key, value in volume.labels.items():
+                by_key.setdefault(key, []).append(position)
+                by_value.setdefault((key, value), []).append(position)
+        self._by_key = {key: np.array(positions) for key, positions in by_key.items()}
+        self._by_value = {label: np.array(positions) for label, positions in by_value.items()}
+
+    def selected(self, selector: SelectorByKey) -> Mask:
+        selected = np.ones(self._count, np.bool_)
+        for key in selector.present:
+            allowed = selector.allowed.get(key)
+            labels = () if allowed is None else [(key, value) for value in allowed]
+            having = [self._by_key.get(key)] if allowed is None else map(self._by_value.get, labels)
+            kept = np.zeros(self._count, np.bool_)
+            for positions in having:
+                if positions is not None:
+                    kept[positions] = True
+            selected &= kept
+        forbidden = ((key, value) for key, values in selector.forbidden.items() for value in values)
+        for positions in (*map(self._by_key.get, selector.absent), *map(self._by_value.get, forbidden)):
+            if positions is not None:
+                selected[positions] = False
+        return selected
+
+
+class _Pairs:
+    """Pairs of a code (of a label's value, or a row) and the position of a volume, sorted."""
+
+    def __init__(self, codes: Iterable[int], positions: Iterable[int], stride: int) -> None:
+        self._stride = stride
+        unsorted = np.array(list(codes), np.int64) * stride + np.array(list(positions), np.int64)
+        self._pairs = np.sort(unsorted)
+        self._positions = self._pairs % stride
+
+    def among(self, usable: Mask) -> "Numbers":
+        return self._pairs[usable[self._positions]]
+
+    def first(self, pairs: Numbers, codes: Numbers, least: Numbers) -> Numbers:
+        """For each code the first position of these pairs from `least` on."""
+        if not len(pairs):
+            return np.full(len(codes), _NO_CANDIDATE)
+        base = codes * self._stride
+        found = pairs[np.minimum(np.searchsorted(pairs, base + least), len(pairs) - 1)] - base
+        result: Numbers = np.where(
+            (codes >= 0) & (found >= least) & (found < self._stride), found, _NO_CANDIDATE
+        )
+        return result
 
 
 class _LabelValueIndex:
-    """The volumes whose affinity is one label, by its values. `tables[n]` has the n-th best volume of
-    each value; values that no node has yet have no code."""
+    """The volumes whose affinity is one label, by its values. Values that no node has yet have no code."""
 
     def __init__(self) -> None:
         self.positions: dict[str, list[int]] = {}
-        self.tables: list[_CodeTable] = []
-        self.code_of: dict[str, int] = {}
+        self._code_of: dict[str, int] = {}
         self._without_code: list[str] = []
         self._string_count = -1
+        self._pairs: _Pairs | None = None
+
+    def pairs(self, strings: Interner[str], stride: int) -> _Pairs:
+        if self.learn_codes(strings) or self._pairs is None:
+            known = [
+                (code, position)
+                for value, code in self._code_of.items()
+                for position in self.positions[value]
+            ]
+            self._pairs = _Pairs([code for code, _ in known], [position for _, position in known], stride)
+        return self._pairs
 
     def learn_codes(self, strings: Interner[str]) -> Sequence[str]:
         """The values that got a code since the last call."""
@@ -98,23 +162,27 @@ class _LabelValueIndex:
         self._string_count = len(strings)
         codes = {value: strings.find(value) for value in unknown}
         new = {value: code for value, code in codes.items() if code != UNKNOWN}
-        self.code_of |= new
+        self._code_of |= new
         self._without_code = [value for value in unknown if value not in new]
         return list(new)
 
 
 class FreeVolumeIndex:
-    """`volumes` that matched when the index was built, best first; `set_free` tracks which are free. `selector`: that of
-    the claims."""
-
-    selector: SelectorByKey | None = None
+    """`volumes` of a class without a claim when the index was built, smallest first; `set_free` tracks which are free."""
 
     def __init__(self, volumes: Sequence[PersistentVolume]) -> None:
         self.volumes = list(volumes)
         self.position_of = {volume.name: position for position, volume in enumerate(self.volumes)}
-        self._free = [True] * len(self.volumes)
+        self.capacities = np.array([volume.capacity_bytes for volume in self.volumes], np.int64)
+        self.free = np.ones(len(self.volumes), np.bool_)
         self._by_label: dict[str, _LabelValueIndex] = {}
         self._by_terms: dict[NodeSelectorTerms | None, list[int]] = {}
+        # By the labels that nodes had at the version: affinities of few rows, and masks of the others.
+        self._terms_version: int | None = None
+        self._few_rows = _Pairs((), (), 1)
+        self._many_rows: list[tuple[Mask, Numbers]] = []
+        self._matches: OrderedDict[_ClaimRequirements, _Matches] = OrderedDict()
+        self._labels: VolumeLabels | None = None
         for position, volume in enumerate(self.volumes):
             label = _single_label(volume.node_affinity_terms)
             if label is None:
@@ -126,161 +194,206 @@ class FreeVolumeIndex:
 
     def set_free(self, position: int, *, free: bool) -> None:
         """Mark the volume as taken or free."""
-        if self._free[position] == free:
-            return
-        self._free[position] = free
-        label = _single_label(self.volumes[position].node_affinity_terms)
-        if label is not None:
-            by_value = self._by_label[label[0]]
-            for value in label[1]:
-                self._update_tables(by_value, value, by_value.tables)
+        self.free[position] = free
 
-    def best(self, rows: NodeLabelRows, taken: Sequence[Numbers], absent: Collection[int]) -> Numbers:
-        """The position of the best volume that each node can reach, or NO_FREE_VOLUME. Leaves out
-        `taken`, positions by node, and `absent`, positions reserved on this overlay."""
-        best = np.full(rows.count, _NO_CANDIDATE)
-        taken_positions = np.array(taken).reshape(len(taken), rows.count)
-        for candidates in self._candidates(rows, len(taken) + 1 + len(absent)):
-            is_taken = (taken_positions == candidates).any(axis=0)
-            remaining = np.where(is_taken, _NO_CANDIDATE, candidates)
-            for position in absent:
-                remaining = np.where(remaining == position, _NO_CANDIDATE, remaining)
-            np.minimum(best, remaining, out=best)
-        return np.where(best == _NO_CANDIDATE, NO_FREE_VOLUME, best)
+    def put(self, position: int, volume: PersistentVolume) -> None:
+        """Another version of the volume, with the same size and affinity."""
+        if volume.labels != self.volumes[position].labels:
+            self._labels = None
+        self.volumes[position] = volume
+        for matches in self._matches.values():
+            matches.mask[position] = matches.matches(volume)
 
-    def best_for_labels(
-        self, labels: Mapping[str, str], excluded: Collection[str]
-    ) -> PersistentVolume | None:
-        """The best volume that a node with these labels can reach and whose name is not `excluded`."""
-        lists: list[Iterable[int]] = []
+    def forget_matches(self) -> None:
+        """Compare the volumes with claims again."""
+        self._matches.clear()
+
+    def matching(self, claim: PersistentVolumeClaim) -> Mask:
+        """The volumes that the claim matches but for its size, whether or not they are free. Read-only."""
+        requirements = _ClaimRequirements(
+            claim.access_modes, claim.is_block, claim.attributes_class, claim.selector
+        )
+        matches = self._matches.get(requirements)
+        if matches is None:
+            matches = self._matches[requirements] = self._compare(claim)
+            if len(self._matches) > _CACHED_MATCHES_MAX:
+                self._matches.popitem(last=False)
+        self._matches.move_to_end(requirements)
+        return matches.mask
+
+    def _compare(self, claim: PersistentVolumeClaim) -> _Matches:
+        selector = None if claim.selector is None else SelectorByKey(claim.selector)
+        matches = _Matches(replace(claim, request_bytes=None), selector)
+        if selector is None:
+            matches.mask = np.array([matches.matches(volume) for volume in self.volumes], np.bool_)
+        else:
+            if self._labels is None:
+                self._labels = VolumeLabels(self.volumes)
+            matches.mask = self.matching(replace(claim, selector=None)) & self._labels.selected(selector)
+        return matches
+
+    def candidates(self, rows: NodeLabelRows, usable: Mask) -> Iterator["_Candidates"]:
+        """The usable volumes of each affinity."""
+        stride = len(self.volumes) + 1
+        for key, by_value in self._by_label.items():
+            codes = rows.label_codes(key).astype(np.int64)
+            pairs = by_value.pairs(rows.strings, stride)
+            yield _OfCodes(pairs, pairs.among(usable), codes)
+        if self._terms_version != rows.topology_version:
+            self._match_terms(rows, stride)
+        yield _OfCodes(self._few_rows, self._few_rows.among(usable), rows.rows)
+        for fits, positions in self._many_rows:
+            yield _OfMask(fits[rows.rows], positions[usable[positions]])
+
+    def _match_terms(self, rows: NodeLabelRows, stride: int) -> None:
+        self._terms_version = rows.topology_version
+        few: list[tuple[int, int]] = []
+        self._many_rows = []
+        for terms, positions in self._by_terms.items():
+            fits = rows.matching_rows(terms)
+            matching = np.flatnonzero(fits).tolist()
+            if len(matching) > _FEW_ROWS_MAX:
+                self._many_rows.append((fits, np.array(positions, np.int64)))
+            else:
+                few += [(row, position) for row in matching for position in positions]
+        self._few_rows = _Pairs([row for row, _ in few], [position for _, position in few], stride)
+
+    def reachable(self, labels: Mapping[str, str]) -> Numbers:
+        """The positions of the volumes that a node with these labels can reach."""
+        positions: list[int] = []
         for key, by_value in self._by_label.items():
             value = labels.get(key)
             if value is not None:
-                lists.append(by_value.positions.get(value, ()))
-        lists += [
-            positions for terms, positions in self._by_terms.items() if volume_fits_labels(terms, labels)
-        ]
-        firsts = (
-            next(
-                (
-                    position
-                    for position in positions
-                    if self._free[position] and self.volumes[position].name not in excluded
-                ),
-                None,
-            )
-            for positions in lists
-        )
-        best = min((position for position in firsts if position is not None), default=None)
-        return None if best is None else self.volumes[best]
+                positions += by_value.positions.get(value, ())
+        for terms, of_terms in self._by_terms.items():
+            if volume_fits_labels(terms, labels):
+                positions += of_terms
+        return np.array(sorted(positions), np.int64)
 
-    def _candidates(self, rows: NodeLabelRows, depth: int) -> Iterator[Numbers]:
-        """For each affinity, the best `depth` volumes of each node."""
-        for key, by_value in self._by_label.items():
-            codes = rows.label_codes(key)
-            for value in by_value.learn_codes(rows.strings):
-                self._update_tables(by_value, value, by_value.tables)
-            deepest = max(map(len, by_value.positions.values()), default=0)
-            while len(by_value.tables) < min(depth, deepest):
-                table = _CodeTable(len(by_value.tables))
-                by_value.tables.append(table)
-                for value in by_value.code_of:
-                    self._update_tables(by_value, value, (table,))
-            for table in by_value.tables[:depth]:
-                yield table.gather(codes)
-        for terms, positions in self._by_terms.items():
-            fits = rows.matching_rows(terms)
-            for rank in range(min(depth, len(positions)) if fits.any() else 0):
-                position = self._nth_free(positions, rank)
-                if position == _NO_CANDIDATE:
-                    break
-                yield np.where(fits, position, _NO_CANDIDATE)
 
-    def _update_tables(self, by_value: _LabelValueIndex, value: str, tables: Iterable[_CodeTable]) -> None:
-        code = by_value.code_of.get(value)
-        if code is not None:
-            for table in tables:
-                table.put(code, self._nth_free(by_value.positions[value], table.rank))
+@dataclass(frozen=True, slots=True)
+class _OfCodes:
+    pairs: _Pairs
+    usable: Numbers
+    codes: Numbers
 
-    def _nth_free(self, positions: Sequence[int], rank: int) -> int:
-        """The `rank`-th free one of these positions, from 0."""
-        for position in positions:
-            if self._free[position]:
-                if not rank:
-                    return position
-                rank -= 1
-        return _NO_CANDIDATE
+    def first(self, least: Numbers) -> Numbers:
+        """The first position of each row from `least` on."""
+        return self.pairs.first(self.usable, self.codes, least)
+
+
+@dataclass(frozen=True, slots=True)
+class _OfMask:
+    fits: Mask
+    positions: Numbers
+
+    def first(self, least: Numbers) -> Numbers:
+        padded = np.append(self.positions, _NO_CANDIDATE)
+        result: Numbers = np.where(self.fits, padded[np.searchsorted(self.positions, least)], _NO_CANDIDATE)
+        return result
+
+
+_Candidates = _OfCodes | _OfMask
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingVolumes:
+    """The volumes of an index that a claim matches: those `usable` from the position `least` on."""
+
+    index: FreeVolumeIndex
+    usable: Mask
+    least: int
+
+    def best(self, rows: NodeLabelRows, taken: Sequence[tuple["MatchingVolumes", Numbers]]) -> Numbers:
+        """The position of the best volume that each node can reach, or NO_FREE_VOLUME. Leaves out what
+        smaller claims of the pod have `taken`, by node."""
+        least = np.full(len(rows.rows), self.least, np.int64)
+        same_class = [(other, positions) for other, positions in taken if other.index is self.index]
+        for other, positions in same_class[-1:]:
+            if not np.any(self.usable & ~other.usable):  # all before what that claim took are taken
+                least = np.maximum(least, positions + 1)
+        candidates = list(self.index.candidates(rows, self.usable))
+        while True:
+            best = np.full(len(rows.rows), _NO_CANDIDATE)
+            for each in candidates:
+                np.minimum(best, each.first(least), out=best)
+            is_taken = np.zeros(len(rows.rows), np.bool_)
+            for _, positions in same_class:
+                is_taken |= positions == best
+            if not is_taken.any():
+                return np.where(best == _NO_CANDIDATE, NO_FREE_VOLUME, best)
+            least = np.where(is_taken, best + 1, least)
+
+    def best_of(self, reachable: Numbers, excluded: Collection[str]) -> PersistentVolume | None:
+        """The best volume among these positions whose name is not `excluded`."""
+        candidates = reachable[self.usable[reachable] & (reachable >= self.least)]
+        volumes = (self.index.volumes[position] for position in candidates)
+        return next((volume for volume in volumes if volume.name not in excluded), None)
 
 
 class FreeVolumeIndexCache:
-    """An index for each distinct set of claim requirements used lately, updated on use."""
+    """An index for each class, updated on use."""
 
     def __init__(self, volumes: VolumeCache) -> None:
         self._volumes = volumes
-        self._indexes: OrderedDict[_ClaimRequirements, tuple[FreeVolumeIndex, int, int]] = OrderedDict()
+        self._indexes: dict[str, tuple[FreeVolumeIndex, int, int]] = {}
 
-    def index_for(self, claim: PersistentVolumeClaim, codes_version: int) -> FreeVolumeIndex:
-        """The current index, without volumes reserved on the real cluster. It is rebuilt when
-        `codes_version` invalidates the codes of labels."""
-        requirements = _ClaimRequirements(
-            claim.class_name,
-            claim.request_bytes,
-            claim.access_modes,
-            claim.is_block,
-            claim.attributes_class,
-            claim.selector,
+    def volumes_for(
+        self, claim: PersistentVolumeClaim, codes_version: int, reserved: Collection[object]
+    ) -> MatchingVolumes:
+        """Without volumes reserved on the real cluster, and those `reserved`, by name."""
+        index = self._index_for(claim.class_name, codes_version)
+        usable = index.free & index.matching(claim)
+        for name in reserved:
+            position = index.position_of.get(name) if isinstance(name, str) else None
+            if position is not None:
+                usable[position] = False
+        return MatchingVolumes(
+            index, usable, int(np.searchsorted(index.capacities, claim.request_bytes or 0))
         )
+
+    def _index_for(self, class_name: str, codes_version: int) -> FreeVolumeIndex:
+        """The current index. It is rebuilt when `codes_version` invalidates the codes of labels."""
         log = self._volumes.volume_changes
-        cached = self._indexes.get(requirements)
+        cached = self._indexes.get(class_name)
         if cached is not None:
-            self._indexes.move_to_end(requirements)
             index, position, index_codes_version = cached
             changes = log.since(position) if index_codes_version == codes_version else None
-            if changes is not None and self._apply_changes(index, claim, changes):
-                self._indexes[requirements] = index, log.version, codes_version
+            if changes is not None and self._apply_changes(index, class_name, changes):
+                self._indexes[class_name] = index, log.version, codes_version
                 return index
         available = AvailableVolumes(self._volumes)
-        selector = None if claim.selector is None else SelectorByKey(claim.selector)
-        index = FreeVolumeIndex(
-            [
-                volume
-                for volume in available.free_volumes(claim.class_name)
-                if matches_claim_spec(volume, claim) and is_available(volume, claim, selector)
-            ]
-        )
-        index.selector = selector
-        self._indexes[requirements] = index, log.version, codes_version
-        if len(self._indexes) > _CACHED_INDEXES_MAX:
-            self._indexes.popitem(last=False)
+        index = FreeVolumeIndex(self._volumes.unclaimed_volumes(class_name))
+        for position, volume in enumerate(index.volumes):
+            if available.is_reserved(volume.name):
+                index.set_free(position, free=False)
+        if index.volumes:
+            self._indexes[class_name] = index, log.version, codes_version
+        else:
+            self._indexes.pop(class_name, None)  # a tenant can name any class
         return index
 
-    def _apply_changes(
-        self, index: FreeVolumeIndex, claim: PersistentVolumeClaim, changes: Iterable[str]
-    ) -> bool:
+    def _apply_changes(self, index: FreeVolumeIndex, class_name: str, changes: Sequence[str]) -> bool:
         """Update the index. False: a new volume has no position in it."""
         available = AvailableVolumes(self._volumes)
-        for name in dict.fromkeys(changes):
+        if len(changes) > len(index.volumes) // _CACHED_MATCHES_MAX:
+            index.forget_matches()  # all at once is faster
+        for name in changes:
             volume, position = available.volume(name), index.position_of.get(name)
-            free = (
-                volume is not None
-                and volume.class_name == claim.class_name
-                and volume.claim_ref is None
-                and not available.is_reserved(name)
-                and matches_claim_spec(volume, claim)
-                and is_available(volume, claim, index.selector)
-            )
-            if free and (position is None or not _has_same_position(index.volumes[position], volume)):
+            if volume is None or volume.class_name != class_name or volume.claim_ref is not None:
+                if position is not None:
+                    index.set_free(position, free=False)
+            elif position is None or not _has_same_position(index.volumes[position], volume):
                 return False
-            if position is not None:
-                if free:
-                    assert volume is not None, f"volume {name} is free and does not exist"
-                    index.volumes[position] = volume
-                index.set_free(position, free=free)
+            else:
+                if volume is not index.volumes[position]:
+                    index.put(position, volume)
+                index.set_free(position, free=not available.is_reserved(name))
         return True
 
 
-def _has_same_position(before: PersistentVolume, after: PersistentVolume | None) -> bool:
-    return after is not None and (before.capacity_bytes, before.node_affinity_terms) == (
+def _has_same_position(before: PersistentVolume, after: PersistentVolume) -> bool:
+    return (before.capacity_bytes, before.node_affinity_terms) == (
         after.capacity_bytes,
         after.node_affinity_terms,
     )

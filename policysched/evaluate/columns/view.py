@@ -22,7 +22,7 @@ from policysched.evaluate.columns.attached_volumes import attached_to
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
-from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
+from policysched.evaluate.columns.free_volume_index import MatchingVolumes
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
 from policysched.evaluate.columns.placed_pods import (
@@ -151,13 +151,11 @@ class View:
             return available
         return available.with_overlay(self._volume_reservations)
 
-    def free_volumes(self, claim: PersistentVolumeClaim) -> tuple[FreeVolumeIndex, list[int]]:
-        """The volumes that match the claim, and the positions of those reserved on the overlay."""
+    def free_volumes(self, claim: PersistentVolumeClaim) -> MatchingVolumes:
+        """The volumes that match the claim, without those reserved on the overlay."""
         self.reads_only_columns = False
-        index = self._columns.free_volumes.index_for(claim, self.codes_version)
         reserved = () if self._volume_reservations is None else self._volume_reservations.by_key
-        position_of = index.position_of
-        return index, [position_of[key] for key in reserved if isinstance(key, str) and key in position_of]
+        return self._columns.free_volumes.volumes_for(claim, self.codes_version, reserved)
 
     def storage_capacity(self, class_name: str) -> StorageCapacityTable:
         self.reads_only_columns = False
