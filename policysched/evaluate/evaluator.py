@@ -9,7 +9,6 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.cluster.metric_samples import Samples
-from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import text_hash
 from policysched.evaluate.columns.overlay import Overlay
 from policysched.evaluate.columns.pod_counter import ScopedSpec
@@ -30,9 +29,9 @@ from policysched.evaluate.node_subset import node_subset_result, row_mask
 from policysched.evaluate.nominated_overlays import NominatedOverlays
 from policysched.evaluate.nominated_rows import NO_NOMINATED_ROWS, NominatedPods, nominated_rows
 from policysched.evaluate.placement_explanation import explanation_in_steps, whole
-from policysched.evaluate.plan.columns_needed import columns_needed
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.specialize import specialize_claim_rules
+from policysched.evaluate.plan_columns import PlanColumns
 from policysched.evaluate.shadow_effects import MadeDecision, shadow_effects
 from policysched.evaluate.snapshots import SnapshotBuilder
 from policysched.evaluate.topology_domains import NodeSelection, candidate_domains, pod_capacity
@@ -53,29 +52,17 @@ class Evaluator:
         """`decision_budget`: pods whose decision would take more operations are rejected (see `decision_cost`)."""
         self._cache = cache
         self._decision_budget = decision_budget
-        self._columns_by_plan: dict[Plan, tuple[ColumnKind, ...]] = {}
         self._snapshots = SnapshotBuilder(cache)
         self._evaluations = EvaluationCache(self._snapshots)
         self._nominated_overlays = NominatedOverlays(self.overlay)
         self.forget = self._evaluations.forget
         self._columns = self._snapshots.columns
+        self._plan_columns = PlanColumns(self._columns)
+        self.build_columns = self._plan_columns.build_at_start
+        self.build_columns_in_steps = self._plan_columns.build_in_steps
         self._last_costed: tuple[Pod | None, int, bool] = (None, 0, False)
 
     # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def build_columns(self, plan: Plan) -> None:
-        """Build the columns that the plan needs and that do not exist yet."""
-        for _ in self.build_columns_in_steps(plan):
-            pass
-
-    def build_columns_in_steps(self, plan: Plan) -> Iterator[None]:
-        """The same in steps of one rule, then of a thousand rows, so that decisions and changes can run in between."""
-        yield from plan.lower_in_steps(())
-        if plan.shadow is not None:
-            yield from plan.shadow.lower_in_steps(())
-        self._columns.refresh()
-        for kind in self._columns_of(plan):
-            yield from self._columns.materialize_steps(kind)
 
     def build_totals_in_steps(self, plan: Plan) -> Iterator[None]:
         """Build the totals over pods that the plan reads, in steps of about a hundred pods. A decision before the end
@@ -85,18 +72,22 @@ class Evaluator:
             yield from self._snapshots.pod_counter.build_in_steps(spec, scope)
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Drop what is cached for other plans: each edit of a policy would leave columns that are refreshed for ever."""
-        self._columns.keep_only({kind for plan in plans for kind in self._columns_of(plan)})
-        self._columns_by_plan = {plan: self._columns_by_plan[plan] for plan in plans if plan.is_lowered(())}
+        """Drop what is cached for other plans."""
+        self._plan_columns.retain_only(plans)
         self._snapshots.pod_counter.keep_only({total for plan in plans for total in plan.pod_totals})
         plans = {*plans, *(plan.shadow for plan in plans if plan.shadow is not None)}
         self._snapshots.retain_only(plans)
         self._evaluations.retain_only(plans)
 
     def refresh_slice(self, nodes_max: int | None = None) -> bool:
-        """Apply a part of many changes between decisions; with `nodes_max`, of few ones, too. Whether some are left: the next
-        decision applies these at once."""
+        """Apply a part of many changes between decisions; with `nodes_max`, of few ones, too. Whether something is left: the next
+        decision does it at once."""
         return self._columns.refresh_slice(nodes_max)
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether a start left something to `refresh_slice`."""
+        return self._columns.counted_pods.are_missing
 
     def catch_up_slice(self, plan: Plan) -> bool:
         """The same for changed pods that the plan's totals follow, but nothing is applied if they are few."""
@@ -410,14 +401,6 @@ class Evaluator:
         if not is_sliced or rejection is not None:
             return
         yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
-
-    def _columns_of(self, plan: Plan) -> tuple[ColumnKind, ...]:
-        """The columns that the plan needs; none while it is in preparation."""
-        if not plan.is_lowered(()):
-            return ()
-        if plan not in self._columns_by_plan:
-            self._columns_by_plan[plan] = tuple(dict.fromkeys(columns_needed(plan)))
-        return self._columns_by_plan[plan]
 
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

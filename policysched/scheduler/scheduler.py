@@ -276,7 +276,7 @@ class Scheduler:
             return True
         if not self._synced or not core.policies.running:
             return self._synced and self._reload.busy
-        if core.queue.can_pop or self._reload.busy:
+        if core.queue.can_pop or self._reload.busy or core.evaluator.has_slices:
             return True
         next_ns = self._timers.next_time_ns()
         # `account_time` can make a namespace rest: `decide` says when the rest ends.

@@ -6,8 +6,9 @@ and recompute only those.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from hashlib import blake2b
+from heapq import nsmallest
 from operator import attrgetter
 from typing import Any
 
@@ -25,7 +26,8 @@ from policysched.evaluate.columns.device_rejections import DeviceRejectionCache
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec
 from policysched.evaluate.columns.not_counted import NotCounted
-from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP, PlacedPodTotals
+from policysched.evaluate.columns.placed_pod_counts import ITEMS_PER_STEP, PlacedPodCounts
+from policysched.evaluate.columns.placed_pod_totals import PODS_PER_STEP
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.evaluate.columns.shared_interners import Interners
 from policysched.evaluate.columns.storage_capacity import StorageCapacityCache
@@ -38,9 +40,9 @@ Array = NDArray[Any]
 _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods need: images, keys of selectors, rare resources
 _ROWS_PER_STEP = 1024
-_NO_PODS: Mapping[PodUid, Pod] = {}
+NODES_PER_STEP = 128
+"""New nodes are read in two or three milliseconds: all their columns."""
 _UPDATES_PER_CODE_CHECK = 16
-_GANG_MEMBERS_MAX = 64  # distinct gang declarations: mostly one per policy
 _keys_of = attrgetter("labels", "allocatable", "images")
 _WEIGHT_PER_ROW_MAX = 16  # with more distinct values per row, most are of the past
 
@@ -73,14 +75,13 @@ class Columns:
         """What no node has needs no column of its own: pods can name any number of labels and resources."""
         self.topology_version = 0
         """Changes when a node is added or deleted, or changes its labels or taints."""
-        self._placed_pods: PlacedPods | None = None
+        self.counted_pods = PlacedPodCounts(cache, self.names, self.nodes, self.nodes_with_label)
+        self.counted_pods.grow(self.capacity)
+        self.placed_totals = self.counted_pods.totals
         self._attached_volumes: AttachedVolumes | None = None
         self.free_volumes = FreeVolumeIndexCache(cache.volumes)
         self.storage_capacity = StorageCapacityCache()
         self.device_rejections = DeviceRejectionCache()
-        self._gang_members: OrderedDict[GangMemberSpec, GangMembers] = OrderedDict()
-        self.placed_totals = PlacedPodTotals(self._pods_by_row, self.nodes)
-        self._counted_pods: dict[int, Mapping[PodUid, Pod]] | None = None  # by row, as last counted
         self._namespaces_version = cache.namespaces_version
         self._late_names = set[NodeName]()  # changed nodes that `refresh_slice` has not come to
         self._row_by_name: dict[NodeName, int] = {}
@@ -93,9 +94,9 @@ class Columns:
         self._log: list[int] = []
         self._log_start = 0
         self._updates = 0
-        self._updating: tuple[NodeName | None, Pod | None] = None, None
+        self._updating: NodeName | None = None
         self._failure: NotCounted | None = None
-        self._update_rows(cache.nodes)
+        self._update_rows(sorted(cache.nodes))
         cache.changed_nodes()
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,48 +160,20 @@ class Columns:
     @property
     def placed_pods(self) -> PlacedPods:
         """Counts of placed pods by row, kept from the first use on."""
-        if self._placed_pods is None:
-            placed = PlacedPods(self._cache.namespaces, self.capacity, self.nodes_with_label)
-            self._count_placed(placed)
-            self._placed_pods = placed
-        return self._placed_pods
+        return self.counted_pods.placed
 
     def gang_members(self, spec: GangMemberSpec) -> GangMembers:
         """Members of gangs by row, counted from the first use on."""
-        members = self._gang_members.get(spec)
-        if members is None:
-            members = GangMembers(spec, self._cache.namespaces)
-            self._count_placed(members)
-            self._gang_members[spec] = members
-            if len(self._gang_members) > _GANG_MEMBERS_MAX:
-                self._gang_members.popitem(last=False)
-        else:
-            self._gang_members.move_to_end(spec)
-        return members
+        return self.counted_pods.gang_members(spec)
 
     def row_of_pod(self, uid: PodUid) -> int | None:
         """The row that the pod is placed on."""
         placement = self._cache.ledger.placement(uid)
         return None if placement is None else self.row(placement.node)
 
-    def _count_placed(self, counts: PlacedPods | GangMembers) -> None:
-        """Add all placed pods to new counts."""
-        for row, pods in self._pods_by_row().items():
-            for pod in pods.values():
-                try:
-                    counts.adjust(row, pod, 1)
-                except Exception as error:
-                    raise NotCounted(self.names[row], pod) from error
-
-    def _pods_by_row(self) -> dict[int, Mapping[PodUid, Pod]]:
-        if self._counted_pods is None:
-            rows = [row for row, node in enumerate(self.nodes) if node is not None]
-            self._counted_pods = {row: dict(on_row) for row in rows if (on_row := self.usage(row).pods)}
-        return self._counted_pods
-
     def selected_label_values(self, pod: Pod) -> tuple[object, ...]:
         """See `PlacedPods`; empty while placed pods are not counted."""
-        return () if self._placed_pods is None else self._placed_pods.selected_label_values(pod)
+        return self.counted_pods.selected_label_values(pod)
 
     def materialize_steps(self, kind: ColumnKind) -> Iterator[None]:
         """Build a column that a plan needs, a batch of rows per step, and keep it until `keep_only`.
@@ -250,42 +223,43 @@ class Columns:
         if self._late_names:
             changed, self._late_names = changed | self._late_names, set()
         if changed:
-            self._update_rows(changed)
+            self._update_rows(sorted(changed))
         if self._namespaces_version != self._cache.namespaces_version:
             self._namespaces_version = self._cache.namespaces_version
-            if self._placed_pods is not None:
-                self._placed_pods.namespaces_changed()
+            self.counted_pods.namespaces_changed()
 
     def refresh_slice(self, nodes_max: int | None = None) -> bool:
-        """Apply changes, of `nodes_max` nodes at most, until the totals over pods have visited a slice's pods; the pods of a node
-        are not divided. Whether changes are left, so that it is worth while to call this again before `refresh`. Without
-        `nodes_max`, only what takes long by the totals is worth while."""
-        if nodes_max is None and (
-            self.placed_totals.is_empty or (self._cache.has_few_changed_nodes and not self._late_names)
-        ):
-            return False
-        self._forget_outdated_gangs()
-        self._late_names |= self._cache.changed_nodes()
-        visits_max = self.placed_totals.visits + PODS_PER_STEP
-        for name in sorted(self._late_names)[:nodes_max]:
-            if self.placed_totals.visits >= visits_max:
+        """Apply changes of `nodes_max` nodes at most, and of a slice's pods; then count placed pods for the first time, if decisions
+        wait for that. Neither the pods of a node are divided, nor a pod. Whether some of it is left, so that it is worth while
+        to call this again before `refresh`. Without `nodes_max`, few changes are not worth while."""
+        if nodes_max is not None or self._late_names or not self._cache.has_few_changed_nodes:
+            self._forget_outdated_gangs()
+            self._late_names |= self._cache.changed_nodes()
+            self._update_rows(self._names_of_slice(nodes_max or NODES_PER_STEP))
+        return bool(self._late_names) or (self.counted_pods.are_missing and self.counted_pods.count_slice())
+
+    def _names_of_slice(self, nodes_max: int) -> Iterator[NodeName]:
+        counted = self.counted_pods
+        visits_max, adjusted_max = counted.totals.visits + PODS_PER_STEP, counted.adjusted + ITEMS_PER_STEP
+        for name in nsmallest(nodes_max, self._late_names):
+            if counted.totals.visits >= visits_max or counted.adjusted >= adjusted_max:
                 break
             self._late_names.remove(name)
-            self._update_rows((name,))
-        return bool(self._late_names)
+            yield name
 
     def _forget_outdated_gangs(self) -> None:
         """Before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
         if self._failure is not None:
             raise self._failure  # rows are half changed
         if self._namespaces_version != self._cache.namespaces_version:
-            self._gang_members.clear()
+            self.counted_pods.forget_gangs()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
-        # In the order of the names: rows do not affect decisions, but repeated runs must be byte-identical.
+        """`names` in their order: rows do not affect decisions, but repeated runs must be byte-identical."""
         try:
-            for name in sorted(names):
-                self._updating = name, None
+            for name in names:
+                self._updating = name
+                self.counted_pods.updating = None
                 node, row = self._cache.nodes.get(name), self._row_by_name.get(name)
                 if node is None:
                     if row is not None:
@@ -298,10 +272,9 @@ class Columns:
                 else:
                     self._write_row(row, node)
         except Exception as error:
-            self._failure = NotCounted(*self._updating)
+            self._failure = NotCounted(self._updating, self.counted_pods.updating)
             raise self._failure from error
-        if self._placed_pods is not None:
-            self._placed_pods.evict_unused()
+        self.counted_pods.evict_unused()
         if len(self._log) > 4 * self.capacity:
             half = len(self._log) // 2
             del self._log[:half]
@@ -322,9 +295,9 @@ class Columns:
         usage = self.usage(row)
         for kind, array in self._all_columns():
             array[row] = kind.read(node, usage, self.codes)
-        if before is not None and self._counted_pods is not None:
-            self.placed_totals.relabel(row, self._counted_pods.get(row, _NO_PODS).values(), before, node)
-        self._update_pod_counts(row, usage.pods)
+        if before is not None:
+            self.counted_pods.relabel(row, before, node)
+        self._update_pod_counts(row, usage)
         self._log.append(row << 1 | 1)
 
     def _refresh_usage(self, row: int, node: Node) -> None:
@@ -333,37 +306,16 @@ class Columns:
             self._usage_columns = [(kind, array) for kind, array in self._all_columns() if kind.reads_usage]
         for kind, array in self._usage_columns:
             array[row] = kind.read(node, usage, self.codes)
-        self._update_pod_counts(row, usage.pods)
+        self._update_pod_counts(row, usage)
 
-    def _update_pod_counts(self, row: int, pods: Mapping[PodUid, Pod]) -> None:
-        """Apply the difference between the row's pods and those last counted."""
+    def _update_pod_counts(self, row: int, usage: NodeUsage) -> None:
         if self._attached_volumes is not None:
             self._attached_volumes.update_row(row)
-        if self._counted_pods is None:
-            return
-        before = self._counted_pods.get(row, _NO_PODS)
-        for uid, pod in before.items():
-            if pods.get(uid) is not pod:
-                self._adjust_pod_counts(row, pod, -1)
-        for uid, pod in pods.items():
-            if before.get(uid) is not pod:
-                self._adjust_pod_counts(row, pod, 1)
-        if pods:
-            self._counted_pods[row] = dict(pods)
-        else:
-            self._counted_pods.pop(row, None)
-
-    def _adjust_pod_counts(self, row: int, pod: Pod, delta: int) -> None:
-        self._updating = self.names[row], pod
-        if self._placed_pods is not None:
-            self._placed_pods.adjust(row, pod, delta)
-        for members in self._gang_members.values():
-            members.adjust(row, pod, delta)
-        self.placed_totals.adjust(row, pod, delta)
+        self.counted_pods.update_row(row, usage.pods)
 
     def _drop_row(self, row: int, name: NodeName) -> None:
         self._count_keys(self.nodes[row], None)
-        self._update_pod_counts(row, _NO_PODS)  # while the row still has its node
+        self._update_pod_counts(row, NodeUsage())  # while the row still has its node
         self.nodes[row] = None
         self.valid[row] = False
         del self._row_by_name[name]
@@ -398,8 +350,7 @@ class Columns:
             return np.concatenate([array, np.zeros(capacity, array.dtype)])
 
         self.capacity += capacity
-        if self._placed_pods is not None:
-            self._placed_pods.capacity = self.capacity
+        self.counted_pods.grow(self.capacity)
         if self._attached_volumes is not None:
             self._attached_volumes.grow(self.capacity)
         self._usage_columns = None
@@ -446,5 +397,5 @@ class Columns:
             for key in of_old or ():
                 if not counter[key]:
                     del counter[key]
-        if appeared and self._placed_pods is not None:
-            self._placed_pods.topology_keys_appeared(appeared)
+        if appeared:
+            self.counted_pods.topology_keys_appeared(appeared)

@@ -211,6 +211,12 @@ class Plan:
         return ClusterEvent.SELECTOR_OWNER_UPDATE in program_reads(self.program).requeue_events
 
     @cached_property
+    def counts_placed_pods(self) -> bool:
+        """Whether a rule without layers, of topology spread or affinity, counts the placed pods."""
+        reads = self.read_set(())
+        return reads.reads_selected_labels or reads.reads_selector_group
+
+    @cached_property
     def pod_totals(self) -> tuple[ScopedSpec, ...]:
         """The totals over pods that any rule, layer or shadow rule reads."""
         return totals_needed(self.program)
