@@ -51,7 +51,7 @@ class SafetyChecker:
         self._local = LocalClient(server)
         self._gang_timeout_s = gang_timeout_s
         self._cross_scheduler_preemptors = evicts_anybody
-        self._reclaiming_schedulers = reclaims
+        self.reclaiming_schedulers = reclaims
         self._own_schedulers = own_schedulers
         self._fail = fail
         self._allocatable_max: dict[str, dict[str, int]] = {}
@@ -83,7 +83,7 @@ class SafetyChecker:
             prefix = f"{_name(obj)} is a victim of {_name(preemptor)}"
             of_own_gang = evict.node is None  # after a refused bind, whatever `preemption` says
             reclaims = (
-                preemptor["spec"]["schedulerName"] in self._reclaiming_schedulers
+                preemptor["spec"]["schedulerName"] in self.reclaiming_schedulers
             )  # see the quota checker
             if not of_own_gang and not reclaims and obj["spec"]["priority"] >= preemptor["spec"]["priority"]:
                 self._fail(f"{prefix}, whose priority is not higher")

@@ -109,8 +109,10 @@ class Scenario(World):
 
     def policies(self, **texts: str) -> None:
         data = {f"{name}.policy": text for name, text in texts.items()}
-        programs = (source.program for source in compiled(data).sources.values())
-        self._good_hashes |= {program.sha256 for program in programs if program is not None}
+        sources = compiled(data).sources.values()
+        programs = [source.program for source in sources if source.program is not None]
+        self._good_hashes |= {program.sha256 for program in programs}
+        self.safety_checker.reclaiming_schedulers = [program.name for program in programs if program.quotas]
         config_map = self.local.get("configmaps", POLICIES.namespace, POLICIES.name)
         if config_map is None:
             body = {"metadata": {"name": POLICIES.name}, "data": data}

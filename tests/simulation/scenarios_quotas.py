@@ -59,6 +59,27 @@ async def a_gang_takes_back_what_another_team_borrows(world: Scenario) -> None:
         world.fail("the gang of team two is entitled to 2 cpu and waits")
 
 
+async def a_gang_takes_back_what_was_used_up_while_it_waited_for_a_node(world: Scenario) -> None:
+    """Its quota admits it, and the node does not, until another pod has used up what was idle of the quota."""
+    world.policies(beta=TEAMS_WITH_GANGS)
+    world.node("a", cpu="7")
+    world.start("leader")
+    for index, cpu in enumerate(("4", "1")):
+        world.pod(f"one-{index}", cpu=cpu, labels={"team": "one"})
+    await world.until(lambda: all(map(world.nodes_by_pod().get, ("one-0", "one-1"))), "two pods to run")
+    for index in range(2):
+        world.pod(f"two-{index}", cpu="1500m", labels={"team": "two", "group": "g", "least": "2"})
+    await world.until(lambda: world.trace_count("of 2 members fit now"), "the gang to wait for a node")
+    world.pod("one-2", cpu="1", labels={"team": "one"})
+    await world.check_at_rest()
+    if not world.nodes_by_pod().get("two-1"):
+        world.fail("the gang of team two is entitled to 3 cpu and waits")
+
+
+def no_placement_wakes_a_gang() -> AbstractContextManager[Any]:
+    return patch.object(QuotaAccounts, "gang_admitted", lambda *_: None)
+
+
 def a_release_wakes_nobody() -> AbstractContextManager[Any]:
     return patch.object(QuotaAccounts, "take_released", lambda *_: {})
 
@@ -77,6 +98,14 @@ SCENARIO_BUGS = (
         (
             r"gang .* is entitled to its quota and waits for what",
             r"the gang of team two is entitled to 2 cpu and waits",
+        ),
+    ),
+    ScenarioBug(
+        no_placement_wakes_a_gang,
+        a_gang_takes_back_what_was_used_up_while_it_waited_for_a_node,
+        (
+            r"gang .* is entitled to its quota and waits for what",
+            r"the gang of team two is entitled to 3 cpu and waits",
         ),
     ),
 )
