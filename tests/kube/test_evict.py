@@ -349,6 +349,18 @@ def test_nominations_of_one_pod_are_written_in_order() -> None:
     assert nodes == ["a", None]
 
 
+def test_a_nomination_that_is_cleared_again_and_again_while_requests_hang_is_one_command() -> None:
+    async def scenario() -> None:
+        evictor = Bench(ApiClient(HangingNamespace([OK]))).evictor
+        async with running(evictor.run()):
+            for _ in range(100):
+                evictor.put(ClearNomination(PodUid("h"), "hanging", "h"))
+                await asyncio.sleep(0.1)
+            assert evictor.in_flight == 2, "one is being sent, and one follows it"
+
+    on_virtual_time(scenario)
+
+
 def test_over_a_faulty_transport_each_victim_is_evicted_once_and_no_other_pod() -> None:
     bad = FaultRates(
         latency_s=0.01, latency_spread_s=0.1, lost_before_share=0.2, lost_after_share=0.2, duplicate_share=0.1
