@@ -63,6 +63,20 @@ def test_all_pods_of_a_namespace_are_passed_over_once_it_refused_several() -> No
     assert evictions(rig)[NAMESPACE_AFTER:] == [("high", "a", ["low"])]
 
 
+def test_all_pods_of_a_namespace_are_passed_over_once_it_lets_a_preemptor_wait() -> None:
+    """Three of them cost a preemptor three times as long."""
+    rig = Rig(ANY, node("a"), low(priority=50), high())
+    rig.observe(*[node(f"n{index}") for index in range(5)], *map(of_tenant, range(5)))
+    rig.settle()
+    assert rig.of(c.Evict)[-1].victims[0].namespace == "tenant"
+
+    rig.pass_time(10)
+    refuse(rig)
+    rig.pass_time(9)
+
+    assert evictions(rig)[1:] == [("high", "a", ["low"])]
+
+
 def test_a_namespace_that_lets_a_victim_go_is_no_longer_passed_over() -> None:
     rig = Rig(ANY, high(cpu="4"))
     for index in range(NAMESPACE_AFTER - 1):
@@ -93,8 +107,9 @@ def test_a_pod_still_waits_for_its_victim_when_the_victim_s_namespace_is_passed_
     rig.observe(high("second", cpu="4", priority=50))
     for index in range(NAMESPACE_AFTER):
         rig.observe(node(f"n{index}"), of_tenant(index))
-        rig.pass_time(5)
+        rig.pass_time(3)
         refuse(rig)
+        rig.pass_time(2)
 
     rig.observe(node("c", cpu="100m"))
     rig.pass_time(5)

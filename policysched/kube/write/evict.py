@@ -48,10 +48,12 @@ _DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
 
 @dataclass(frozen=True, slots=True)
 class EvictSettings:
-    """`retry_timeout_s`: how long one request is retried without a final response."""
+    """`retry_timeout_s`: how long one request is retried without a final response; `error_timeout_s`: while the server answers with
+    errors, as it does for a webhook that hangs or fails. The preemptor waits for it, and could evict pods of others."""
 
     workers: int = 8
     retry_timeout_s: float = 30.0
+    error_timeout_s: float = 5.0
     response_timeout_s: float = 7.0
     retry_initial_s: float = 0.1
     retry_max_s: float = 5.0
@@ -232,7 +234,10 @@ class Evictor:
     ) -> None:
         """`namespace`: whose webhooks it meets. Raises RequestAbandoned, or a final ApiStatusError."""
         blame(namespace)
-        await self._retrier.retry_until_answered(request, self._settings.retry_timeout_s, is_current)
+        timeout_s, error_timeout_s = self._settings.retry_timeout_s, self._settings.error_timeout_s
+        await self._retrier.retry_until_answered(
+            request, timeout_s, is_current, error_timeout_s=error_timeout_s
+        )
 
     async def _delete(self, victim: Victim, *, dry_run: bool = False, is_current: IsCurrent = None) -> None:
         path = f"/api/v1/namespaces/{victim.namespace}/pods/{victim.name}"

@@ -8,6 +8,7 @@ For idempotent writes: each names the UID or the version of its object. Binds ha
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Protocol, TypeVar
@@ -57,12 +58,14 @@ class RequestRetrier:
         send: Callable[[], Awaitable[Answer]],
         timeout_s: float,
         is_current: Callable[[], bool] | None = None,
+        *,
+        error_timeout_s: float = math.inf,
     ) -> Answer:
-        """Retry a request until it succeeds or fails finally, while `is_current`. Raises a final ApiStatusError, or
-        RequestAbandoned."""
+        """Retry a request until it succeeds or fails finally, while `is_current`. After `error_timeout_s` a 5xx is final. Raises
+        a final ApiStatusError, or RequestAbandoned."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
-        deadline_s = loop.time() + timeout_s
+        began_s = loop.time()
         successes = self._connectivity.successes_total
         while True:
             if not self._may_send():
@@ -91,8 +94,9 @@ class RequestRetrier:
                         self._activity, error, others_answered=others_answered
                     )
                 wait_s = backoff.next_delay_s(error)
-                if loop.time() + wait_s > deadline_s:
-                    raise RequestAbandoned(f"no response within {timeout_s:g} s: {error}") from error
+                until_s = min(timeout_s, error_timeout_s) if isinstance(error, ServerError) else timeout_s
+                if loop.time() + wait_s > began_s + until_s:
+                    raise RequestAbandoned(f"no response within {until_s:g} s: {error}") from error
                 await asyncio.sleep(wait_s)
             else:
                 self._connectivity.record_success(self._activity)

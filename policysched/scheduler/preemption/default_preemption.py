@@ -42,7 +42,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     preemption_message,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
+from policysched.scheduler.preemption.refused_evictions import LATE_NS, RefusedEvictions
 from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -277,7 +277,7 @@ class DefaultPreemption:
             if warning is not None:
                 core.commands.append(ReportPolicyEvent("Warning", "PreemptionStopped", warning))
         self._end_eviction(pod.uid)
-        eviction = Eviction(pod, node, {victim.uid: victim for victim in victims}, terminating)
+        eviction = Eviction(pod, node, {victim.uid: victim for victim in victims}, terminating, now_ns)
         self._evicting[pod.uid] = eviction
         self._leaving.begin(eviction)
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
@@ -371,7 +371,8 @@ class DefaultPreemption:
         if event.forbidden:
             self._forbid(event.reason, now_ns)
         if event.refused is not None and event.refused in core.cache.pods:
-            self.refused.record(eviction.victims[event.refused], now_ns)
+            late = now_ns - eviction.decided_ns >= LATE_NS
+            self.refused.record(eviction.victims[event.refused], now_ns, late=late)
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not event.forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:

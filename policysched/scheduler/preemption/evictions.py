@@ -25,6 +25,7 @@ class Eviction:
     node: NodeName | None
     victims: dict[PodUid, Victim]
     terminating: frozenset[PodUid]
+    decided_ns: int
     requeue_wanted: bool = False
     gang_victims: set[PodUid] = field(default_factory=set)
 

@@ -1,7 +1,8 @@
 """Victims whose deletion was refused: for a while others are chosen, and their webhook is not asked again and again.
 
 A webhook of the victim's namespace can refuse one pod or all. So the pod is passed over from its first refusal, and all
-pods of its namespace from the third in a row. The wait doubles with each further one.
+pods of its namespace from the third in a row, or from the first that was late: a preemptor waits for each. The wait
+doubles with each further one.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,6 +17,7 @@ from policysched.scheduler.limits import SECOND_NS
 WAIT_INITIAL_S = 10
 WAIT_MAX_S = 160
 NAMESPACE_AFTER = 3
+LATE_NS = 5 * SECOND_NS
 _REMEMBERED_NS = 600 * SECOND_NS
 """After the last refusal, so that waits are not short again for what is still refused."""
 
@@ -29,8 +31,8 @@ class _Refusals:
     last_ns: int = 0
     until_ns: int = 0
 
-    def add(self, now_ns: int, *, tolerated: int) -> None:
-        self.count += 1
+    def add(self, now_ns: int, *, tolerated: int, at_least: int = 1) -> None:
+        self.count = max(self.count + 1, at_least)
         self.last_ns = now_ns
         if self.count > tolerated:
             doublings = min(self.count - tolerated - 1, 10)
@@ -46,13 +48,13 @@ class RefusedEvictions:
         self._pods: dict[PodUid, _Refusals] = {}
         self._namespaces: dict[str, _Refusals] = {}
 
-    def record(self, victim: Victim, now_ns: int) -> None:
-        """The deletion of this pod, which exists, was refused."""
+    def record(self, victim: Victim, now_ns: int, *, late: bool = False) -> None:
+        """The deletion of this pod, which exists, was refused, or not answered until it was `late`."""
         self._pods = _recent(self._pods, now_ns)
         self._namespaces = _recent(self._namespaces, now_ns)
         self._pods.setdefault(victim.uid, _Refusals()).add(now_ns, tolerated=0)
         in_namespace = self._namespaces.setdefault(victim.namespace, _Refusals())
-        in_namespace.add(now_ns, tolerated=NAMESPACE_AFTER - 1)
+        in_namespace.add(now_ns, tolerated=NAMESPACE_AFTER - 1, at_least=NAMESPACE_AFTER if late else 1)
 
     def record_success(self, victims: Iterable[Victim]) -> None:
         """They were deleted, and no other victim of their eviction was refused."""
