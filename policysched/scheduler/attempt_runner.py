@@ -7,6 +7,7 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
+           │                                                    └──in slices: is it still of use? no event is applied
            ├─► ends
            └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect. Once a pod is assumed:
                all is made anew without that pod (`blame`)
@@ -83,6 +84,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
+        self._ends_attempt: Steps[bool] | None = None  # of the pause: whether it is given up
         self._failed_beside: list[tuple[PendingPod, int]] = []
         self._searching: _Attempt | None = None
         self._last_run: _Attempt | None = None
@@ -96,7 +98,7 @@ class AttemptRunner:
 
     @property
     def paused(self) -> bool:
-        return self._pause is not None
+        return self._pause is not None and self._ends_attempt is None
 
     def advance(self, cost_max: int | None, now_ns: int) -> None:
         """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
@@ -105,6 +107,9 @@ class AttemptRunner:
             self._advance(cost_max, now_ns)
 
     def _advance(self, cost_max: int | None, now_ns: int) -> None:
+        if self._pause is not None:
+            self._advance_pause(cost_max, now_ns)
+            return
         if self._attempt is not None:
             self._run(self._attempt, cost_max)
             return
@@ -225,14 +230,19 @@ class AttemptRunner:
         with self._stays_with_its_pod(now_ns):
             self._advance_pause(cost_max, now_ns)
 
-    def _advance_pause(self, cost_max: int, now_ns: int) -> None:
+    def _advance_pause(self, cost_max: int | None, now_ns: int) -> None:
         pause, attempt = self._pause, self._attempt
         assert pause is not None and attempt is not None, "no attempt is paused"
         self._running = attempt.entry, attempt.attempts_before
-        pause.note_changes()
-        if pause.ends_attempt(now_ns):
+        ends_attempt = self._asks_whether_to_end(pause, cost_max, now_ns)
+        if ends_attempt is None:
+            self._last_run = attempt
+            return
+        if ends_attempt:
             self._give_up(attempt, now_ns)
             return
+        if cost_max is None:
+            return  # an event is to be applied
         pod = pause.next_pod()
         if pod is not None and self._awaits_slice(pod, now_ns):
             return
@@ -245,6 +255,21 @@ class AttemptRunner:
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
+
+    def _asks_whether_to_end(self, pause: Pause, cost_max: int | None, now_ns: int) -> bool | None:
+        """None: a slice of it is over, and the cluster must not change before the next one."""
+        if self._ends_attempt is None:
+            pause.note_changes()
+            self._ends_attempt = pause.ends_attempt(now_ns)
+        cost = 0
+        while cost_max is None or cost < cost_max:
+            try:
+                cost += next(self._ends_attempt)
+            except StopIteration as end:
+                self._ends_attempt = None
+                ends: bool = end.value
+                return ends
+        return None
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
@@ -371,7 +396,7 @@ class AttemptRunner:
     def _end_pause(self) -> None:
         if self._pause is not None:
             self._failed_beside += self._pause.failed
-        self._pause = self._core.queue.attempting = None
+        self._pause = self._ends_attempt = self._core.queue.attempting = None
 
     def _return_failed(self) -> None:
         """The attempt is over: nothing passes the pods that failed beside it any more, if it was not for an error since."""

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from policysched.evaluate import Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
@@ -22,11 +24,13 @@ from policysched.scheduler.preemption.gang_placement import VICTIMS_CHANGED, Gan
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.steps import Steps
-from tests.builders import node, placed, pod
+from policysched.scheduler.steps import VISITS_PER_PIECE, Steps
+from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import ClusterRandom
+from tests.scheduler.calls import nothing_in_steps
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_gang_placement import carry_out, victims
+from tests.scheduler.test_pauses import always_fit, never_ends
 
 EVICTS = (
     GANG.format(more="")
@@ -178,6 +182,61 @@ def test_an_attempt_whose_search_for_nodes_must_not_pause_pauses_while_it_looks_
     decide_until_pause(scheduler, 2)
 
     assert len(finish(scheduler)) == 4
+
+
+class OverlayChanges:
+    """How many pods are added to overlays and removed from them, at most in one call of the scheduler."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = self.present = 0
+        for name in ("add_pod", "remove_pod"):
+            monkeypatch.setattr(Overlay, name, self._counting(getattr(Overlay, name)))
+
+    def _counting(self, change: Callable[..., None]) -> Callable[..., None]:
+        def counting(*arguments: object) -> None:
+            self.present += 1
+            change(*arguments)
+
+        return counting
+
+    def end_call(self) -> None:
+        self.most, self.present = max(self.most, self.present), 0
+
+
+@pytest.mark.parametrize("change", ["a node of a member", "a nomination of others", "a victim", "pods come"])
+def test_a_pause_beside_hundreds_of_victims_changes_overlays_in_pieces(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes: list[object] = [node(f"n{index}", cpu="4") for index in range(20)]
+    pods = [low(f"low{index}", f"n{index % 20}", cpu="100m") for index in range(800)]
+    scheduler = rig(*nodes, node("free", cpu="2"), *pods, *members(20))
+    nominated = pending(pod("nominated", cpu="1m", scheduler="other", priority=500))
+    if change == "pods come":  # and see what is nominated as the gang does not
+        scheduler.observe(replace(nominated, nominated_node=NodeName("free")))
+    pause = decide_until_pause(scheduler, 500)
+    changes = OverlayChanges(monkeypatch)
+
+    match change:
+        case "a node of a member":
+            name = pause.search.fits[0][1].node
+            scheduler.observe(node(name, cpu="4", labels={"new": "label"}))
+        case "a nomination of others":
+            scheduler.observe(replace(nominated, nominated_node=NodeName("free")))
+        case "a victim":
+            uid, on = next(iter(pause.search.victims.items()))
+            name = scheduler.observed_pod(uid).pod.name
+            scheduler.observe(low(name, on, cpu="100m", labels={"new": "label"}))
+        case "pods come":
+            more = {"cpu": "1m", "scheduler": "plain"}
+            scheduler.observe(*[pod(f"p{index}", priority=400 * index, **more) for index in range(3)])
+    for _ in range(200):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        changes.end_call()
+
+    assert 0 < changes.most <= 2 * VISITS_PER_PIECE
+    scheduler.pass_time(1)
+    assert len(finish(scheduler)) == 20
+    assert change != "pods come" or {"p0", "p1", "p2"} <= scheduler.placements().keys()
 
 
 # ── what must hold afterwards ──────────────────────────────────────────────────────────────────────────────────────
@@ -582,12 +641,12 @@ def has_no_doubts(_: EvictingSearch) -> Steps[bool]:
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "check"),
     [
-        (EvictingSearch, "_follow_cluster", lambda _: None, check_history),
+        (EvictingSearch, "_follow_cluster", nothing_in_steps, check_history),
         (EvictablePods, "forget_answers", lambda _: None, lambda _: check_kept_pod()),
         (EvictingSearch, "is_doubtful", has_no_doubts, lambda _: check_kept_victim()),
         (EvictingSearch, "is_doubtful", has_no_doubts, lambda _: check_running_gang()),
-        (Pause, "ends_attempt", lambda *_: False, check_history),
-        (Pause, "_still_fit", lambda *_: True, check_history),
+        (Pause, "ends_attempt", never_ends, check_history),
+        (Pause, "_still_fit", always_fit, check_history),
         (Pause, "note_changes", lambda _: None, check_history),
         (kept_placements, "_is_unchanged", lambda *_: True, check_history),
     ],

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -17,13 +18,14 @@ from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.gangs.counted_members import CountedMembers
+from policysched.scheduler.gangs.gang_overlay import present_overlay
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
-from policysched.scheduler.steps import NEW_CLASS_COST
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps
 from tests.builders import node, placed, pod
 from tests.evaluate.clusters import ClusterRandom
 from tests.scheduler.calls import count_calls, nothing_in_steps
@@ -816,7 +818,17 @@ def test_pauses_in_which_nothing_happens_change_nothing() -> None:
 
 
 def _without_members(self: Pause, pod: object) -> object:
-    return self.core.evaluator.overlay()
+    return nullcontext(self.core.evaluator.overlay())
+
+
+def never_ends(self: Pause, _: int) -> Steps[bool]:
+    self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
+    return False
+
+
+def always_fit(self: Pause, now_ns: int) -> Steps[bool]:
+    yield from never_ends(self, now_ns)
+    return True
 
 
 def _forgets_events(self: SchedulingQueue, *_: object) -> None:
@@ -827,8 +839,8 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
     ("holder", "part", "planted", "check"),
     [
         (Pause, "_overlay_for", _without_members, check_history),
-        (Pause, "ends_attempt", lambda *_: False, check_history),
-        (Pause, "_still_fit", lambda *_: True, lambda _: check_node_stops_fitting("the node is cordoned")),
+        (Pause, "ends_attempt", never_ends, check_history),
+        (Pause, "_still_fit", always_fit, lambda _: check_node_stops_fitting("the node is cordoned")),
         (Pause, "note_changes", lambda _: None, check_history),
         (SchedulingQueue, "open_group", _forgets_events, lambda _: check_missed_event()),
         (CountedMembers, "are_outdated", lambda *_: False, lambda _: check_changed_member()),

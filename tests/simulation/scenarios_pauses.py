@@ -1,6 +1,6 @@
 """Scenarios of pods that are decided in the pauses of a gang's attempt."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -53,7 +53,7 @@ async def _decide_beside_a_gang(world: Scenario, *, cpu_of_node: str) -> None:
 
 
 def pods_in_a_pause_do_not_see_the_members() -> AbstractContextManager[Any]:
-    return patch.object(Pause, "_overlay_for", lambda self, _: self.core.evaluator.overlay())
+    return patch.object(Pause, "_overlay_for", lambda self, _: nullcontext(self.core.evaluator.overlay()))
 
 
 SCENARIO_BUGS = (

@@ -57,8 +57,8 @@ class Overlay:
         assert self._placement_of(pod.uid) is None or pod.uid in self._removed, f"{pod.full_name} is placed"
         self._update_usage(node, pod, 1).add(pod)
         self._count_change(node, 1)
-        self._added[pod.uid] = (pod, node)
-        self.added_pods.append((pod, node))
+        added = self._added[pod.uid] = (pod, node)
+        self.added_pods.append(added)
 
     def remove_pod(self, uid: PodUid) -> None:
         """Remove a pod that was added here, or that the ledger has placed, perhaps on a node that is gone."""
@@ -67,7 +67,8 @@ class Overlay:
             pod, node = added
             self._update_usage(node, pod, -1).subtract(pod)
             self._count_change(node, -1)
-            self.added_pods.remove(added)
+            last = len(self.added_pods) - 1
+            del self.added_pods[next(at for at in range(last, -1, -1) if self.added_pods[at] is added)]
             self.removal_count += 1
             return
         placement = self._placement_of(uid)

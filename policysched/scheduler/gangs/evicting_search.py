@@ -277,25 +277,25 @@ class EvictingSearch:
         yield cost
         pauses.search, self.now_ns = None, pauses.now_ns
         if pauses.count > pauses_before:
-            self._follow(cluster_changed=pauses.cluster_changed)
+            yield from self._follow(cluster_changed=pauses.cluster_changed)
             pauses.cluster_changed = False
 
-    def _follow(self, *, cluster_changed: bool) -> None:
+    def _follow(self, *, cluster_changed: bool) -> Steps[None]:
         """After a pause. What was known of victims on nodes that did not change stays as it is, as to ask for all again takes
         long."""
         core, self.was_paused = self.core, True
         if cluster_changed:
-            self._follow_cluster()
+            yield from self._follow_cluster()
         self.budgets = BudgetsAfterEvictions(core.cache.budgets)
         for placement in self.placements:
             self.budgets.evict(placement.candidate.victims)
         self.usage = present_quotas(core, self.gang, self.result)
         self.candidate_cache.clear()
 
-    def _follow_cluster(self) -> None:
+    def _follow_cluster(self) -> Steps[None]:
         core, result, changed = self.core, self.result, self.overlay.changed_nodes()
         result.victims = present_victims(core, result)
-        self.overlay = result.overlay = present_overlay(core, self.gang, result)
+        self.overlay = result.overlay = yield from present_overlay(core, self.gang, result)
         self.placements = [without_gone_victims(core, placement, result) for placement in self.placements]
         if changed is None:
             self.evictable.clear()

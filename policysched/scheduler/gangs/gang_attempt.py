@@ -377,7 +377,7 @@ class GangAttempts:
             self._pauses.search, now_ns = None, self._pauses.now_ns
             if self._pauses.cluster_changed:
                 self._pauses.cluster_changed = False
-                overlay = search.overlay = present_overlay(core, gang, search)
+                overlay = search.overlay = yield from present_overlay(core, gang, search)
                 trial = present_quotas(core, gang, search)
             if gang.pending_members.get(pod.uid) is not pod:  # it left in a pause
                 pending_by_class[equivalence_keys[pod.uid]] -= 1

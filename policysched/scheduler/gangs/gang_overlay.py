@@ -1,15 +1,19 @@
-"""The hypothetical cluster on which members of a gang are placed."""
+"""The hypothetical cluster on which members of a gang are placed. In steps, as members and victims are thousands."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from policysched.evaluate import Overlay
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.preemption.gang_placement import MemberPlacement
-from policysched.scheduler.preemption.nominations import nominated_overlay
+from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.steps import Steps, visit_in_pieces
 
 
 def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = True) -> Overlay:
@@ -21,9 +25,15 @@ def gang_overlay(core: SchedulerCore, gang: QueuedGang, *, first_holds: bool = T
     )
 
 
-def present_overlay(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> Overlay:
-    """The present cluster with what a search has found."""
-    return search.overlay or place_search(core, gang_overlay(core, gang), search)
+def present_overlay(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> Steps[Overlay]:
+    """The present cluster with what a search has found: without the victims that are left, and with the members that have a
+    node."""
+    if search.overlay is not None:
+        return search.overlay
+    overlay = gang_overlay(core, gang)
+    yield from remove_victims(core, overlay, search)
+    yield from visit_in_pieces(search.fits, lambda fit: overlay.add_pod(fit[0].pod, fit[1].node), 1)
+    return overlay
 
 
 def present_quotas(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> QuotaUsage | None:
@@ -35,17 +45,32 @@ def present_quotas(core: SchedulerCore, gang: QueuedGang, search: GangSearchResu
     return usage
 
 
-def place_search(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> Overlay:
-    """Remove the victims of a search that are left, and add the members that have a node."""
-    remove_victims(core, overlay, search)
-    for pod, success in search.fits:
-        overlay.add_pod(pod.pod, success.node)
-    return overlay
+def remove_victims(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> Steps[None]:
+    yield from visit_in_pieces(list(present_victims(core, search)), overlay.remove_pod, 1)
 
 
-def remove_victims(core: SchedulerCore, overlay: Overlay, search: GangSearchResult) -> None:
-    for uid in present_victims(core, search):
+@contextmanager
+def with_nominations_of(
+    core: SchedulerCore, gang: QueuedGang, search: GangSearchResult, pod: Pod, overlay: Overlay
+) -> Iterator[Overlay]:
+    """The overlay of a search, for a pod of another priority than the gang: with what is nominated as the pod sees it. Only the
+    difference is added and removed, as members and victims are thousands."""
+    members = {member.uid for member, _ in search.fits}
+    before = {each.uid: (each, node) for each, node in overlay.added_pods if each.uid not in members}
+    seen = competing_nominations(core, pod, excluding=gang.pending_members.keys())
+    removed = before.keys() - {each.uid for each, _ in seen}
+    added = [(each, node) for each, node in seen if each.uid not in before]
+    for uid in sorted(removed):
         overlay.remove_pod(uid)
+    for each, node in added:
+        overlay.add_pod(each, node)
+    try:
+        yield overlay
+    finally:
+        for each, _ in added:
+            overlay.remove_pod(each.uid)
+        for uid in sorted(removed):
+            overlay.add_pod(*before[uid])
 
 
 def nodes_changed_by(core: SchedulerCore, placement: MemberPlacement) -> set[NodeName]:

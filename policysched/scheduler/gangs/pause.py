@@ -10,6 +10,7 @@ order: members placed before the pause, pods, later members. Where an event chan
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.pod_claims import uses_devices
@@ -22,19 +23,16 @@ from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_overlay import (
     gang_overlay,
-    place_search,
+    present_overlay,
     present_victims,
     remove_victims,
+    with_nominations_of,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
-from policysched.scheduler.preemption.nominations import nominated_overlay
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.steps import evaluation_cost
-
-_MEMBER_COST = 2
-"""Of placing a member on another overlay, in the units of `steps`."""
+from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost
 
 
 @dataclass(slots=True, eq=False)
@@ -68,26 +66,30 @@ class Pause:
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
-    def ends_attempt(self, now_ns: int) -> bool:
+    def ends_attempt(self, now_ns: int) -> Steps[bool]:
         """Whether the search is of no use any more: the gang was requeued or needs something else, its namespace changed, a
-        member or its node is gone, or the node does not take it any more."""
+        member or its node is gone, or the node does not take it any more. In steps, between which the cluster does not change:
+        members and victims are thousands."""
         core, gang = self.core, self.gang
         if gang.state is not QueueState.ATTEMPTING or self.search.wanted != wanted(gang):
             return True
         if core.cache.namespaces.get(gang.namespace) != self._namespace:
             return True
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        for pod, success in self.search.fits:
+        for index, (pod, success) in enumerate(self.search.fits):
             if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
                 return True
             if trial is not None:
+                if index % VISITS_PER_PIECE == VISITS_PER_PIECE - 1:
+                    yield VISITS_PER_PIECE
                 if core.quotas.refusal(pod.pod, trial) is not None:
                     return True
                 trial.add(core.quotas.charge_of(pod.pod))
-        return not self._still_fit(now_ns)
+        return not (yield from self._still_fit(now_ns))
 
-    def _still_fit(self, now_ns: int) -> bool:
-        """Whether the members still get their nodes, where an event changed them, a node or its pods, or brought pods to it."""
+    def _still_fit(self, now_ns: int) -> Steps[bool]:
+        """Whether the members still get their nodes, where an event changed them, a node or its pods, or brought pods to it. With
+        the overlay, which nothing makes in one piece then."""
         changed = {success.node for pod, success in self.search.fits if self._has_changed(pod)}
         if changed:  # the overlay has members as they were
             self.search.overlay, self.cluster_changed = None, True
@@ -95,12 +97,14 @@ class Pause:
             now_node, now_pods = self._look_at(name)
             if now_node is not node or any(pods.get(uid) is not pod for uid, pod in now_pods.items()):
                 changed.add(name)
+        self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
         if not changed:
             return True
         overlay = gang_overlay(self.core, self.gang)
-        remove_victims(self.core, overlay, self.search)
+        yield from remove_victims(self.core, overlay, self.search)
         for pod, success in self.search.fits:
             if success.node in changed:
+                yield evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
                 if not self._is_lowered(pod, now_ns):
                     return False  # to lower the rules of many members at once takes seconds: a new search has steps
                 result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
@@ -186,9 +190,10 @@ class Pause:
     def _find_node(self, pod: PendingPod, now_ns: int) -> AttemptSuccess | None:
         """A node that takes the pod in both cases. If the best one beside the members takes it only without victims, the best of
         those that have none."""
-        overlay, without_victims = self._overlay_for(pod), frozenset(self.search.victims.values())
+        without_victims = frozenset(self.search.victims.values())
         for nodes in (None, RemainingNodes(None, without_victims)) if without_victims else (None,):
-            beside = self.pod_attempts.evaluate(pod, overlay, now_ns, nodes)
+            with self._overlay_for(pod) as overlay:
+                beside = self.pod_attempts.evaluate(pod, overlay, now_ns, nodes)
             if not isinstance(beside, AttemptSuccess):
                 return None
             alone = self.pod_attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
@@ -215,15 +220,10 @@ class Pause:
         self._waiting_policies.add(pod.policy)
         self.core.queue.put_back(pod)
 
-    def _overlay_for(self, pod: PendingPod) -> Overlay:
+    def _overlay_for(self, pod: PendingPod) -> AbstractContextManager[Overlay]:
         """The cluster with the members, and with what is nominated as this pod sees it."""
-        core, search = self.core, self.search
-        differs = bool(core.cache.nominated or core.capacity_holds)
-        if search.overlay is not None and not differs:
-            return search.overlay
-        nominated = nominated_overlay(core, pod.pod, excluding=self.gang.pending_members)
-        overlay = place_search(core, nominated or core.evaluator.overlay(), search)
-        self.cost_left -= _MEMBER_COST * (len(search.fits) + len(search.victims))
-        if not differs:
-            search.overlay = overlay
-        return overlay
+        overlay = self.search.overlay
+        assert overlay is not None, "`ends_attempt` makes it"
+        if not (self.core.cache.nominated or self.core.capacity_holds):
+            return nullcontext(overlay)
+        return with_nominations_of(self.core, self.gang, self.search, pod.pod, overlay)
