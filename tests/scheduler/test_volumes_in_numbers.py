@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.kube.decode import storage
 from policysched.model.identifiers import VolumeClaimKey
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim, StorageCapacity
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_decision_time import FAST, TimedRig, friend
 from tests.scheduler.test_volumes import DEFAULT, HOSTNAME, rig_with
@@ -239,3 +240,58 @@ def in_zone_on(name: str) -> dict[str, Any]:
     on_node = {"key": HOSTNAME, "operator": "In", "values": [name]}
     in_zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z"]}
     return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zone, on_node]}]}}}
+
+
+# ── what is attached to nodes ────────────────────────────────────────────────────────────────────────────────────
+
+
+def rig_with_many_uses() -> Rig:
+    """Each of two nodes has a pod of another namespace that uses fifty claims and a shared one."""
+    bound = [volume(f"v-{name}", claim=name, handle=name) for name in ("data", "more")]
+    limits = [csi_node(name, limits={"csi.example.com": 3}) for name in "ab"]
+    rig = rig_with(*bound, *[claim(name, bound_to=f"v-{name}") for name in ("data", "more")], *limits)
+    for name in "ab":
+        rig.observe(placed(pod(f"many-{name}", namespace="tenant", spec=many_uses()), name))
+    rig.observe(pod("first", cpu="10m", spec=using("data")))
+    rig.settle()
+    return rig
+
+
+def many_uses() -> dict[str, Any]:
+    return using("shared", *[f"c{index}" for index in range(50)])
+
+
+def reads_of_their_claims(monkeypatch: pytest.MonkeyPatch, rig: Rig) -> list[str]:
+    """By the decision about a pod with a volume."""
+    reads = counted(monkeypatch, AvailableVolumes, "claim")
+    rig.observe(pod("second", cpu="10m", spec=using("data")))
+    rig.settle()
+    assert set(rig.placements()) == {"first", "second"}
+    return [key.name for _, key in reads if key.namespace == "tenant"]
+
+
+def test_a_pod_with_a_volume_has_no_others_on_its_node_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 ms for ten pods with 10,000 uses each."""
+    rig = rig_with_many_uses()
+
+    rig.observe(placed(pod("another", cpu="10m", spec=using("more")), "a"))
+
+    assert reads_of_their_claims(monkeypatch, rig) == []
+
+
+def test_a_changed_claim_has_its_own_uses_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All volumes of each node with a pod that uses it: 18 ms for one that is used on 1,000 nodes."""
+    rig = rig_with_many_uses()
+
+    rig.handle(e.StorageObjectUpdated(of("tenant", claim("shared", of_class=""))))
+
+    assert set(reads_of_their_claims(monkeypatch, rig)) == {"shared"}
+
+
+def test_changed_labels_have_no_volumes_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rig_with_many_uses()
+    many = rig.observed_pod(pod("many-a", namespace="tenant").uid)
+
+    rig.observe(replace(many, pod=replace(many.pod, labels={"changed": "yes"})))
+
+    assert reads_of_their_claims(monkeypatch, rig) == []

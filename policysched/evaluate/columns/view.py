@@ -18,7 +18,6 @@ from policysched.cluster.metric_samples import PairSamples
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
-from policysched.evaluate.columns.attached_volumes import attached_to
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
@@ -176,11 +175,9 @@ class View:
         if self._overlay_usages:
             counts = counts.copy()
             for position, usage in self._overlay_usages.items():
-                node = self._columns.nodes[self.row(position)]
-                assert node is not None, f"row {self.row(position)} has an overlay and no node"
-                on_node = attached_to(node, usage.pods.values(), self._columns.available_volumes)
-                counts[position] = on_node.counts.get(driver, 0)
-                new[position] = sum(mount not in on_node.pod_mounts for mount in own_volumes)
+                counts[position], new[position] = attached.with_pods(
+                    self.row(position), usage.pods.values(), driver, own_volumes
+                )
         return counts, new
 
     @property
