@@ -41,7 +41,9 @@ class _Kind:
 
 _AFFINITY = _Kind("pod affinity terms", _ITEM, 1)
 _ANTI_AFFINITY = _Kind("pod anti-affinity terms", _ITEM, 1)
-_SPREAD = _Kind("topology spread constraints", _ITEM, 1)
+_SPREAD = _Kind(
+    "topology spread constraints", 3 * _ITEM, 3
+)  # it sums up its domains: 50 microseconds at 1,000 nodes
 _NAMESPACE_SELECTORS = _Kind("namespace selectors of terms", _NAMESPACE_SELECTOR, 0)
 _NODE_REQUIREMENTS = _Kind("node affinity requirements", _ITEM, 1)
 _VALUES = _Kind("requirements and values of selectors", _VALUE, 0)

@@ -58,3 +58,11 @@ class ClusterEvent(Enum):
     QUOTA = "QuotaReleased"  # what the pod's quotas lacked was released, or may be taken back; ours only
     TIME = "TimePassed"
     POLICY = "PolicyChange"
+
+
+_WITHIN_NAMESPACE = frozenset({ClusterEvent.SELECTOR_OWNER_UPDATE})
+
+
+def may_help(event: ClusterEvent, namespace: str, cause: str | None) -> bool:
+    """Whether the event can help pods of the namespace. `cause`: the namespace of the object that changed, if it is known."""
+    return event not in _WITHIN_NAMESPACE or cause in (None, namespace)

@@ -197,10 +197,11 @@ class Scheduler:
             case e.DisruptionBudgetDeleted(namespace_name, name):
                 self._core.cache.drop_budget(namespace_name, name)
             case e.SelectorOwnerUpdated(selector_owner):
-                self._core.queue.requeue(self._core.cache.put_selector_owner(selector_owner), now_ns)
+                events = self._core.cache.put_selector_owner(selector_owner)
+                self._core.queue.requeue(events, now_ns, cause=selector_owner.namespace)
             case e.SelectorOwnerDeleted(kind, namespace_name, name):
                 events = self._core.cache.drop_selector_owner(kind, namespace_name, name)
-                self._core.queue.requeue(events, now_ns)
+                self._core.queue.requeue(events, now_ns, cause=namespace_name)
             case e.StorageObjectUpdated(storage_object):
                 self._storage_events.storage_updated(storage_object, now_ns)
             case e.StorageObjectDeleted(kind, namespace_name, name):

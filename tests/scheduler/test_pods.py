@@ -604,7 +604,7 @@ def test_an_edit_of_one_pod_does_not_requeue_others() -> None:
     assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
 
 
-def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_deleted() -> None:
+def rejected_by_default_constraints() -> Rig:
     constraints = '{ default_constraints = {"kubernetes.io/hostname" = 1} }'
     policy = f"policy test version 1\nfilter node_resources_fit\nfilter pod_topology_spread {constraints}\n"
     labels = {"app": "web"}
@@ -612,13 +612,29 @@ def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_de
     rig.handle(e.SelectorOwnerUpdated(service("web", app="web")))
     rig.observe(pod("w1", labels=labels, cpu="1"))
     rig.settle()
-    before = rig.placements()
+    assert rig.placements() == {}
+    return rig
+
+
+def test_a_pod_rejected_by_default_constraints_is_retried_when_its_service_is_deleted() -> None:
+    rig = rejected_by_default_constraints()
 
     rig.handle(e.SelectorOwnerDeleted("Service", "default", "web"))
     rig.pass_time(30)
 
-    assert before == {}
     assert rig.placements() == {"w1": "a"}
+
+
+def test_services_of_another_namespace_retry_no_pod() -> None:
+    rig = rejected_by_default_constraints()
+
+    for number in range(50):
+        rig.handle(e.SelectorOwnerUpdated(service("s", namespace="tenant", app=f"a{number}")))
+        rig.pass_time(30)
+    rig.handle(e.SelectorOwnerDeleted("Service", "tenant", "s"))
+    rig.pass_time(30)
+
+    assert rig.scheduler.counters.attempts == {("unschedulable", "test"): 1}
 
 
 @pytest.mark.parametrize("digits", ["9" * 5_000, "0" * 5_000 + "4"])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from policysched.evaluate.verdict import RejectionCause
-from policysched.model.cluster_events import ClusterEvent
+from policysched.model.cluster_events import ClusterEvent, may_help
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.commands import PendingReason
 from policysched.scheduler.limits import SchedulerLimits
@@ -201,6 +201,7 @@ class ParkedGroups:
                 if (
                     policy in (None, group.policy)
                     and (claim is None or claim in group.claims)
+                    and may_help(event, group.namespace, cause)
                     and not self.late.delays(event, group, cause)
                 ):
                     yield event, group

@@ -15,7 +15,7 @@ policy that back off ahead of it are attempted on the same state of the cluster 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 
 from policysched.evaluate.verdict import RejectionCause
-from policysched.model.cluster_events import ClusterEvent
+from policysched.model.cluster_events import ClusterEvent, may_help
 from policysched.model.identifiers import AnyClaim
 from policysched.scheduler.blame import raises_for
 from policysched.scheduler.commands import PendingReason
@@ -303,7 +303,7 @@ class SchedulingQueue:
         namespace of the pod or object that changed."""
         events = tuple(events)
         if self.attempting is not None:
-            self.missed_events.update(events)
+            self.missed_events.update(e for e in events if may_help(e, self.attempting.namespace, cause))
         self._open(self._groups.waiting_for(events, policy, claim, cause), now_ns)
 
     def open_group(self, key: EquivalenceKey, now_ns: int, event: ClusterEvent, cause: str | None) -> None:
