@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from policysched.cluster.ledger import Ledger
 from policysched.evaluate import Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
@@ -27,7 +28,7 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps
 from tests.builders import node, pending, placed, pod
 from tests.evaluate.clusters import ClusterRandom
-from tests.scheduler.calls import nothing_in_steps
+from tests.scheduler.calls import count_calls, nothing_in_steps
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_gang_placement import carry_out, victims
 from tests.scheduler.test_pauses import always_fit, never_ends
@@ -96,9 +97,9 @@ def checked(scheduler: Rig) -> Rig:
     preemption = scheduler.scheduler._attempts._gang_attempts._preemption
     evict = preemption.evict_for_gang
 
-    def check(gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
+    def check(gang: QueuedGang, placement: GangPlacement, now_ns: int) -> Steps[None]:
         check_evictions(scheduler, gang, placement)
-        evict(gang, placement, now_ns)
+        return evict(gang, placement, now_ns)
 
     preemption.evict_for_gang = check  # type: ignore[method-assign]
     return scheduler
@@ -237,6 +238,26 @@ def test_a_pause_beside_hundreds_of_victims_changes_overlays_in_pieces(
     scheduler.pass_time(1)
     assert len(finish(scheduler)) == 20
     assert change != "pods come" or {"p0", "p1", "p2"} <= scheduler.placements().keys()
+
+
+def test_victims_of_many_members_are_evicted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No member looks at what is nominated to the nodes of others."""
+    count, asked, most = 120, 0, 0
+    scheduler = rig(*full_nodes(count), *members(count, step=0), piece=10**9)
+
+    def decide() -> None:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    while (before := len(scheduler.of(c.Evict))) < count:
+        assert scheduler.scheduler.ready(scheduler.now_ns)
+        looks = count_calls(monkeypatch, Ledger, "placement", decide)
+        evicted = len(scheduler.of(c.Evict)) - before
+        asked, most = asked + looks * bool(evicted), max(most, evicted)
+    scheduler.check_invariants()
+
+    assert most <= 2
+    assert asked <= 10 * count
+    assert len(finish(scheduler)) == count
 
 
 # ── what must hold afterwards ──────────────────────────────────────────────────────────────────────────────────────

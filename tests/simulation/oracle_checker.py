@@ -235,7 +235,7 @@ class OracleChecker:
 
     # ── preemption for gangs ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _check_gang_preemption(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
+    def _check_gang_preemption(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> Steps[None]:
         self._now_ns = now_ns
         self.comparisons += 1
         if len(placement.members) < gang.needed_count:
@@ -250,7 +250,7 @@ class OracleChecker:
             self._fail(f"gang {gang.name} has topology {gang.required_keys} and gets {domains}")
         with without_listeners(self._core.cache.ledger):
             self._check_gang_placements(gang, placement)
-        self._evict_for_gang(gang, placement, now_ns)
+        return self._evict_for_gang(gang, placement, now_ns)
 
     def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
         """Place the members in order without their victims, evaluate each, and restore the ledger."""

@@ -10,11 +10,13 @@ node. For a gang the same is done for all members that are needed, or for none (
 their nominations together. Source: DefaultPreemption of kube-scheduler 1.37.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from policysched.evaluate import DryRun, NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
@@ -197,7 +199,7 @@ class DefaultPreemption:
                 until_ns = earlier_ns(self._breaker.next_time_ns(now_ns), retry_ns, *times)
                 return self._no_gang_preemption(gang, message, until_ns, clock())
             case GangPlacement() as placement:
-                self.evict_for_gang(gang, placement, clock())
+                yield from self.evict_for_gang(gang, placement, clock())
                 return PreemptionStarted()
 
     def _no_gang_preemption(
@@ -211,18 +213,23 @@ class DefaultPreemption:
         for uid in [uid for uid in self._core.cache.nominated if uid in gang.pending_members]:
             self._core.withdraw_nomination(uid, now_ns)
 
-    def evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> None:
-        """The same for all members of the placement."""
+    def evict_for_gang(self, gang: QueuedGang, placement: GangPlacement, now_ns: int) -> Steps[None]:
+        """The same for all members of the placement, whose victims can be thousands."""
         nominated = self._core.cache.nominated
         placed_uids = {member.pod.uid for member in placement.members}
         for uid in [uid for uid in nominated if uid in gang.pending_members and uid not in placed_uids]:
             self._core.withdraw_nomination(uid, now_ns)
+        on_node = defaultdict[NodeName | None, list[ObservedPod]](
+            list
+        )  # once, as the members will be nominated, too
+        for observed in nominated.values():
+            on_node[observed.nominated_node].append(observed)
         for member in placement.members:
             current = nominated.get(member.pod.uid)
+            self._clear_lower_nominations(member.pod, on_node[member.node], now_ns)
             if member.candidate.victims or current is None or current.nominated_node != member.node:
-                self.evict(member.pod, member.candidate, now_ns)
-            else:
-                self._clear_lower_nominations(member.pod, member.node, now_ns)
+                self._evict(member.pod, member.candidate, now_ns)
+            yield 1 + len(member.candidate.victims) // 4  # beginning is cheaper than removing
 
     def _victims_terminating(self, pod: Pod, dry_run: DryRun, allowed: EvictionRights) -> bool:
         """Whether victims of an earlier attempt are still on the pod's nominated node, which may yet fit it."""
@@ -245,7 +252,11 @@ class DefaultPreemption:
 
     def evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         """Start the evictions, and nominate the pod to its node. Victims may be on other nodes too."""
-        self._clear_lower_nominations(pod, chosen.node, now_ns)
+        on_node = [each for each in self._core.cache.nominated.values() if each.nominated_node == chosen.node]
+        self._clear_lower_nominations(pod, on_node, now_ns)
+        self._evict(pod, chosen, now_ns)
+
+    def _evict(self, pod: PendingPod, chosen: Candidate, now_ns: int) -> None:
         self._core.queue.requeue(self._core.cache.nominate(pod.uid, chosen.node), now_ns, cause=pod.namespace)
         self._start_eviction(pod.pod, chosen.node, chosen.victims, now_ns)
 
@@ -292,12 +303,12 @@ class DefaultPreemption:
             self._leaving.end(eviction)
         return eviction
 
-    def _clear_lower_nominations(self, pod: PendingPod, node: NodeName, now_ns: int) -> None:
-        """Clear nominations of lower priority to the node, of any scheduler; for a gang, those of all its members."""
+    def _clear_lower_nominations(self, pod: PendingPod, on_node: Iterable[ObservedPod], now_ns: int) -> None:
+        """Clear nominations of lower priority to its node, of any scheduler; for a gang, those of all its members."""
         gangs = self._core.gangs
         pod_gang = gangs.gang_of(pod.uid)
-        for observed in list(self._core.cache.nominated.values()):
-            is_lower = observed.nominated_node == node and observed.pod.priority < pod.priority
+        for observed in on_node:
+            is_lower = observed.pod.priority < pod.priority
             placed = self._core.cache.ledger.placement(observed.pod.uid) is not None
             if is_lower and not placed and observed.pod.uid != pod.uid:
                 gang = gangs.gang_of(observed.pod.uid)

@@ -103,7 +103,7 @@ class QuotaPreemption:
         if len(placed) < gang.evicting_count:
             return self._not_now(gang.policy, search, now_ns, failures)
         first, *other_members = placed[: gang.evicting_count]
-        self._preemption.evict_for_gang(
+        yield from self._preemption.evict_for_gang(
             gang,
             GangPlacement(
                 (
