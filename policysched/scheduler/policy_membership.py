@@ -39,6 +39,9 @@ class PolicyMembership:
         """All known pods that name the policy, on a node or not."""
         return (self._core.cache.pods[uid].pod for uid in self._pods_by_scheduler.get(policy, ()))
 
+    def uids_of(self, policy: str) -> list[PodUid]:
+        return list(self._pods_by_scheduler.get(policy, ()))
+
     def update(self, pod: Pod, current: ObservedPod | None, now_ns: int) -> None:
         """The pod is `current` now; None: it was deleted or has finished."""
         core, uid = self._core, pod.uid

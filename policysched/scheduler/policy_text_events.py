@@ -20,6 +20,7 @@ from policysched.evaluate import Plan
 from policysched.lang.ir.cost import layer_rules
 from policysched.lang.ir.program import OnBindFailure, Program
 from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.scheduler.blame import ObjectId, pod_id, raises_for, text_id
 from policysched.scheduler.core import SchedulerCore
@@ -90,7 +91,7 @@ class PolicyTextEvents:
         core = self._core
         reads_queue, results = program_reads_queue(program), dict[PodUid, PreEnqueueResult]()
         slice_size, evaluated = pods_per_slice(plan.pre_enqueue_operations, core.limits.rekey_pods_max), 0
-        for uid in [pod.uid for pod in self.pods_of(program.name)]:
+        for uid in self._membership.uids_of(program.name):
             observed = core.cache.pods.get(uid)
             if observed is None or (program.gang is None and uid not in core.pods):
                 continue
@@ -127,24 +128,31 @@ class PolicyTextEvents:
         Parked pods are tried again at once. `precomputed` are results of the new text. `at_once`: not in slices, so that pods
         of all policies are in the queue before the first attempt, unless that takes long.
         """
-        core = self._core
-        rules = _rule_names(core.policies.running[policy].program)
+        core, running = self._core, self._core.policies.running[policy]
+        rules = _rule_names(running.program)
         core.queue.drop_policy(policy, rules)
         core.records.counters.shadows.retain_rules(policy, rules)
         self._discard_parts(policy)
-        pods = list(self.pods_of(policy))
-        self._enqueuer.forget_gangs(core.gangs.begin_replacing(policy, {pod.namespace for pod in pods}))
+        pods = [core.cache.pods[uid] for uid in self._membership.uids_of(policy)]
+        namespaces = {observed.pod.namespace for observed in pods}
+        self._enqueuer.forget_gangs(core.gangs.begin_replacing(policy, namespaces))
         core.changing_policies.add(policy)
         if policy not in self._started:
             self._started.add(policy)
             self._starting.add(policy)
         self._precomputed[policy] = precomputed
         pending, placed = defaultdict[str, list[PodUid]](list), defaultdict[str, list[PodUid]](list)
+        # In one piece, and there may be tens of thousands: nothing is done for a pod that needs nothing.
+        may_be_slow = running.plan.pre_enqueue_operations > POD_OPERATIONS_AT_ONCE_MAX
+        has_gangs = running.program.gang is not None
         with self._enqueuer.using(precomputed):
-            for pod in pods:
-                if self._awaits_text(pod.uid, now_ns):
-                    part = pod.namespace if self._is_slow(pod.uid) else ""
-                    (pending if pod.uid in core.pods else placed)[part].append(pod.uid)
+            for observed in pods:
+                uid, namespace = observed.pod.uid, observed.pod.namespace
+                if uid in core.binds.in_flight or not self._membership.is_unplaced(observed):
+                    if has_gangs and self._awaits_count(observed, now_ns, may_be_slow=may_be_slow):
+                        placed[namespace].append(uid)
+                elif self._awaits_text(observed, now_ns):
+                    pending[namespace if may_be_slow and self._is_slow(uid) else ""].append(uid)
         for namespace in pending.keys() - {""}:
             pending[namespace].sort(key=self._precedence)
         self._parts[policy] = {*pending, *placed, ""}
@@ -181,17 +189,19 @@ class PolicyTextEvents:
         pod = self._core.pods[uid]
         return -pod.priority, pod.queued_ns
 
-    def _awaits_text(self, uid: PodUid, now_ns: int) -> bool:
-        """Whether the pod waits for its slice. A placed one is counted in its gang, unless that is slow."""
-        core, observed = self._core, self._core.cache.pods[uid]
-        is_in_flight = uid in core.binds.in_flight
-        if is_in_flight or not self._membership.is_unplaced(observed):
-            if not is_in_flight and self._is_slow(uid):
-                core.uncounted.add((observed.pod.scheduler, observed.pod.namespace))
-                return True
-            with raises_for(pod_id(observed.pod)):
-                self._membership.count_in_gang(observed, now_ns)
-            return False
+    def _awaits_count(self, observed: ObservedPod, now_ns: int, *, may_be_slow: bool) -> bool:
+        """Whether the placed pod waits until a slice counts it in its gang. It is counted now unless that is slow."""
+        core, pod = self._core, observed.pod
+        if may_be_slow and pod.uid not in core.binds.in_flight and self._is_slow(pod.uid):
+            core.uncounted.add((pod.scheduler, pod.namespace))
+            return True
+        with raises_for(pod_id(pod)):
+            self._membership.count_in_gang(observed, now_ns)
+        return False
+
+    def _awaits_text(self, observed: ObservedPod, now_ns: int) -> bool:
+        """Whether the pod, which is on no node, waits for its slice."""
+        core, uid = self._core, observed.pod.uid
         if observed.deleting:
             return False
         pod = core.pods.get(uid)

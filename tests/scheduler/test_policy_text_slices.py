@@ -11,12 +11,15 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
+from policysched.scheduler.policy_membership import PolicyMembership
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import POD_GROUP_CHANGE, POLICY_CHANGE, QueuedGang
 from policysched.scheduler.queue.held_policies import HeldForReason
 from policysched.scheduler.sliced_changes import PODS_PER_SLICE
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.recording.recorded import POLICY, Recorded
+from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import FIT, Rig, bundle
 from tests.scheduler.test_pod_groups import POLICY as POD_GROUPS
 from tests.scheduler.test_pod_groups import gang_group, member, rig_with
@@ -66,6 +69,24 @@ def decide_until(rig: Rig, is_reached: Callable[[], bool]) -> None:
         assert rig.scheduler.ready(rig.now_ns), "nothing is left to decide"
         rig.commands += rig.scheduler.decide(rig.now_ns)
         rig.check_invariants()
+
+
+def test_a_new_text_looks_at_no_pod_that_it_has_nothing_to_do_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = waiting(FIT)
+    full = node("a", cpu="1", pods=str(MANY))
+    rig.observe(full, *[placed(pod(f"old{number}"), "a") for number in range(MANY)])
+    rig.settle()
+
+    def takes_over() -> None:
+        edit(rig, FIT + "filter small require node.pods < 1000\n")
+
+    with monkeypatch.context() as patched:
+        counted = count_calls(patched, PolicyMembership, "count_in_gang", takes_over)
+    assert counted == 0, "without gangs"
+
+    rig.settle()
+    costs = count_calls(monkeypatch, PolicyTextEvents, "_is_slow", lambda: edit(rig, FIT))
+    assert costs == 0, "a text that is not slow for any pod"
 
 
 @pytest.mark.parametrize(
