@@ -3,6 +3,7 @@
 popped ─► pods that a change of their namespace has not reached? ──a slice of them──► back to the queue
        ─► its gang in mode `gate` opens or closes? ──a slice of its members──► back to the queue, or gated
        ─► many pods changed that totals count? ──a slice of them──► back to the head of the queue
+       ─► charges of its members that take long? ──a slice of them──► back to the head of the queue
        ─► selectors of devices that are not evaluated? ──a slice of them──► back to the head of the queue
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
@@ -124,7 +125,7 @@ class AttemptRunner:
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
             self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
         elif self._has_evaluated_selectors(entry, cost_max) and (
-            cost_max is None or self._has_lowered_rules(entry, now_ns)
+            cost_max is None or (self._has_charges(entry) and self._has_lowered_rules(entry, now_ns))
         ):
             self.attempt(entry, cost_max, now_ns)
 
@@ -150,6 +151,17 @@ class AttemptRunner:
         if not any(map(uses_devices, pods)) or evaluate_selectors(
             pods, self._core.cache.devices, operations_max
         ):
+            return True
+        self._put_back(entry, charges_policy_alone=False)
+        self._core.queue.yielded = None
+        return False
+
+    def _has_charges(self, entry: QueueEntry) -> bool:
+        """The same for the quota charges of the members of a gang, which are asked for several times."""
+        if not isinstance(entry, QueuedGang):
+            return True
+        pods = (member.pod for member in entry.pending_members.values())
+        if self._core.quotas.keep_some_charges(entry.policy, entry.namespace, pods):
             return True
         self._put_back(entry, charges_policy_alone=False)
         self._core.queue.yielded = None

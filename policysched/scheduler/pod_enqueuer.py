@@ -100,6 +100,7 @@ class PodEnqueuer:
         self.order_key_expiries.discard(pod)
         self._group_problems.discard(pod)
         self._core.reports.cancel_deferred(pod.uid)
+        self._core.quotas.forget_charge(pod.pod)
         self._core.pods.pop(pod.uid, None)
 
     def stop_rekeying(self, pod: PendingPod) -> None:
@@ -190,11 +191,8 @@ class PodEnqueuer:
 
     def _apply_pre_enqueue(self, pod: PendingPod, result: PreEnqueueResult) -> None:
         self._warn(pod, result.warnings)
-        pod.order_key, pod.equivalence_key, pod.admission_rejected = (
-            result.order_key,
-            result.equivalence_key,
-            False,
-        )
+        pod.order_key, pod.equivalence_key = result.order_key, result.equivalence_key
+        pod.admission_rejected = False
         self._set_order_key_expiry(pod, result.order_key_expires_ns)
 
     def _reject(self, pod: PendingPod, message: str, now_ns: int) -> None:

@@ -109,6 +109,28 @@ def test_another_text_is_fast_for_many_pods_at_once(
     assert calls.most > PODS / 2
 
 
+@pytest.mark.parametrize("preemption", ["preemption never\n", ""], ids=["evicts nobody", "may take back"])
+def test_slow_members_of_a_gang_are_charged_once_and_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, preemption: str
+) -> None:
+    """Each attempt asks for their charges several times: for its quotas, its classes, and when the gang is parked."""
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    gangs = f'gang by pod.labels["group"] {{ min = {PODS} }}\n'
+    quota = QUOTA.format(lists=SLOW, number=1)
+    rig = Rig(HEAD.replace("preemption never\n", preemption) + quota + gangs, node("a", cpu="1"))
+    members = [pod(f"p{number}", cpu="2", labels={"group": "g"}) for number in range(PODS)]
+    rig.observe(*members)
+
+    settle(rig, calls)
+    rig.observe(node("b", cpu="1"))
+    rig.pass_time(20)
+
+    assert "0 of 40 members fit now: 0/2 nodes" in (rig.pending_message("p0") or "")
+    assert (calls.most, calls.total) == (1, PODS)
+    rig.handle(*[e.PodDeleted(each.uid) for each in members])
+    assert not rig.scheduler.core.quotas.accounts["test"]._kept
+
+
 def started(calls: Calls, text: str) -> Rig:
     """The process starts, or leads: the pods and the texts are there before the first lists are complete."""
     rig = Rig({"main.policy": text, "other.policy": OTHER}, node("a", cpu="1"), synced=False)

@@ -9,8 +9,10 @@ from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
+from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, VISITS_PER_PIECE, pods_per_slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,9 @@ class QuotaAccount:
         self.risen: set[QuotaNode] = set()  # use rose since the last look
         self.changed_by: set[str | None] = set()  # namespaces of these pods; None: nobody is to blame
         self._latest_charge: tuple[Pod, Namespace | None, QuotaCharge] | None = None
+        self._kept: dict[
+            PodUid, tuple[Pod, Namespace | None, QuotaCharge]
+        ] = {}  # of pending members of gangs
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
 
@@ -43,14 +48,40 @@ class QuotaAccount:
         latest = self._latest_charge
         if latest is not None and latest[0] is pod and latest[1] is namespace:
             return latest[2]
-        charge = self.plan.quota_charge(pod, namespace)
+        charge = self._kept_charge(pod, namespace) or self.plan.quota_charge(pod, namespace)
         self._latest_charge = pod, namespace, charge
         return charge
+
+    def _kept_charge(self, pod: Pod, namespace: Namespace | None) -> QuotaCharge | None:
+        kept = self._kept.get(pod.uid)
+        is_current = kept is not None and kept[1] is namespace and (kept[0] is pod or kept[0] == pod)
+        return kept[2] if kept is not None and is_current else None
+
+    def keep_some(self, pods: Iterable[Pod], namespace: Namespace | None) -> bool:
+        """Keep the charges of pending pods of the namespace that are attempted together, a slice of them if each takes long.
+        Returns whether all are kept, or need not be."""
+        left = pods_per_slice(self.plan.quota_operations, VISITS_PER_PIECE)
+        if self.plan.quota_operations <= POD_OPERATIONS_AT_ONCE_MAX:
+            return True
+        for pod in pods:
+            if self._kept_charge(pod, namespace) is not None:
+                continue
+            if not left:
+                return False
+            with raises_for(pod_id(pod)):
+                self._kept[pod.uid] = pod, namespace, self.plan.quota_charge(pod, namespace)
+            left -= 1
+        return True
+
+    def forget(self, uid: PodUid) -> None:
+        """The pod is not pending any more."""
+        self._kept.pop(uid, None)
 
     def add(self, pod: Pod, namespace: Namespace | None) -> None:
         """The pod was placed."""
         charged = ChargedPod(pod, self.charge_of(pod, namespace))
         self._charged[pod.uid] = charged
+        self.forget(pod.uid)
         for entity in charged.charge.entities:
             self._pods.setdefault(entity, {})[pod.uid] = charged
             self._changes.record(entity)

@@ -160,6 +160,16 @@ class QuotaAccounts:
         account = self.accounts.get(pod.scheduler)
         return None if account is None or not account.plan.allows_preemption else self.charge(pod)
 
+    def keep_some_charges(self, policy: str, namespace: str, pods: Iterable[Pod]) -> bool:
+        """See `QuotaAccount.keep_some`."""
+        account = self.accounts.get(policy)
+        return account is None or account.keep_some(pods, self._cache.namespaces.get(namespace))
+
+    def forget_charge(self, pod: Pod) -> None:
+        """The pod is not pending any more."""
+        if (account := self.accounts.get(pod.scheduler)) is not None:
+            account.forget(pod.uid)
+
     def charge_of(self, pod: Pod) -> QuotaCharge:
         """As `charge`, of a policy that has quotas."""
         charge = self.charge(pod)
