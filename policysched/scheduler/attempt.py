@@ -17,14 +17,12 @@ from dataclasses import replace
 from functools import partial
 
 from policysched.cluster.devices.availability import AvailableDevices
-from policysched.cluster.devices.node_searches import search_nodes
 from policysched.cluster.devices.pod_claims import (
     NOT_AVAILABLE_ON_NODE,
     STALE_EXTENDED_CLAIM,
     claim_to_deallocate,
     pod_resource_claims,
     unbindable_claims,
-    uses_devices,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
 from policysched.lang.ir.program import Extender, Program
@@ -48,6 +46,7 @@ from policysched.scheduler.attempt_result import (
 from policysched.scheduler.commands import Deallocate, DeleteExtendedClaim, Log
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.decision_records import Decision, decision_samples
+from policysched.scheduler.device_steps import search_devices
 from policysched.scheduler.extenders.calls import ExtenderCalls
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
@@ -63,7 +62,7 @@ from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
-from policysched.scheduler.steps import DEVICE_STEPS_PER_COST_UNIT, Steps
+from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import (
     most_frequent_reasons,
     outside_domain_reason,
@@ -199,13 +198,13 @@ class PodAttempts:
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def warm_up(self, pod: PendingPod, now_ns: int) -> Steps[None]:
+    def warm_up(self, pod: PendingPod, now_ns: int, overlay: Overlay | None = None) -> Steps[None]:
         """What a long evaluation needs: devices node by node, and the rest rule by rule. A rule ends the time slice."""
         core, plan = self._core, self._core.plan(pod.policy)
         evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
-        if plan.devices_timeout_s and uses_devices(pod.pod):  # the policy has a filter for devices
-            for steps in search_nodes(pod.pod, core.cache, with_extended=plan.covers_extended_resources):
-                yield steps // DEVICE_STEPS_PER_COST_UNIT
+        yield from search_devices(core, pod)
+        if overlay is not None:
+            yield from search_devices(core, pod, overlay)
         if is_plain and evaluator.is_short_decision(pod.pod) and evaluator.reads_few_pods(plan.pod_totals):
             return
         for _ in evaluator.warm_up(plan, pod.pod, **core.evaluation_inputs(pod, now_ns)):

@@ -24,6 +24,7 @@ from policysched.cluster.devices.search_limits import (
     ATTEMPT_STEPS_MAX,
     CHARGED_STEPS,
     GANG_SLICE_STEPS_MAX,
+    KEY_STEPS,
     MEMBER_STEPS_MAX,
     SLICE_STEPS_MAX,
     SearchAllowance,
@@ -42,6 +43,9 @@ from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
+
+_SEARCHING_MAX = 64
+"""Entries whose search for devices goes on, of which is known what their earlier slices left. They take turns."""
 
 
 @dataclass(slots=True)
@@ -87,7 +91,7 @@ class AttemptRunner:
         self._pause: Pause | None = None
         self._ends_attempt: Steps[bool] | None = None  # of the pause: whether it is given up
         self._failed_beside: list[tuple[PendingPod, int]] = []
-        self._searching: _Attempt | None = None
+        self._searching: dict[QueueEntry, _Attempt] = {}
         self._last_run: _Attempt | None = None
         self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
         self.has_attempted = False
@@ -224,18 +228,24 @@ class AttemptRunner:
 
     def _search_allowance(self, entry: QueueEntry, cost_max: int | None) -> SearchAllowance:
         """For a slice of the search for devices. An entry that was put back has what its earlier slices left."""
-        steps_max, more = SLICE_STEPS_MAX, 0
+        steps_max, more, of_members = SLICE_STEPS_MAX, 0, 0
         if isinstance(entry, QueuedGang):
-            more = MEMBER_STEPS_MAX * len(entry.pending_members)
-            steps_max = GANG_SLICE_STEPS_MAX + more
+            count = len(entry.pending_members)
+            more = MEMBER_STEPS_MAX * count
+            steps_max, of_members = SLICE_STEPS_MAX + KEY_STEPS * count, GANG_SLICE_STEPS_MAX + more
         earlier = self._earlier_slice_of(entry)
         left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
-        steps, is_pod = left if cost_max is None else min(left, steps_max), isinstance(entry, PendingPod)
-        return SearchAllowance(steps, left, accepts_outdated=is_pod)
+        steps, accepted = left if cost_max is None else min(left, steps_max), frozenset[int]()
+        if earlier is not None and isinstance(entry, QueuedGang):
+            accepted = (
+                earlier.devices.accepted
+            )  # otherwise only one text of claims could be searched beside changes
+        return SearchAllowance(
+            steps, left, accepts_outdated=True, accepted=accepted, steps_of_members=of_members
+        )
 
     def _earlier_slice_of(self, entry: QueueEntry) -> _Attempt | None:
-        searching = self._searching
-        return searching if searching is not None and searching.entry is entry else None
+        return self._searching.get(entry)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -342,10 +352,11 @@ class AttemptRunner:
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
         self._return_failed()
         attempt.has_failed = isinstance(attempt.entry, QueuedGang) and self._gang_attempts.has_failed
-        if self._earlier_slice_of(attempt.entry) is not None:
-            self._searching = None
+        self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
-            self._searching, attempt.prepares = attempt, True
+            self._searching[attempt.entry], attempt.prepares = attempt, True
+            if len(self._searching) > _SEARCHING_MAX:
+                del self._searching[next(iter(self._searching))]
             spent = ATTEMPT_STEPS_MAX - attempt.devices.attempt_steps_left
             is_short_repetition = attempt.devices.searches_again and spent < CHARGED_STEPS
             attempt.charges_policy_alone = is_short_repetition and isinstance(attempt.entry, PendingPod)

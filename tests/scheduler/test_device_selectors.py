@@ -1100,3 +1100,104 @@ def test_the_search_for_a_gang_that_evicts_pods_goes_on_where_it_was_cut_off(
     assert len(rig.of(c.Evict)) == 4
     assert max(rounds) < 1_000 + 4 * search_limits.MEMBER_STEPS_MAX + STEPS_OF_A_NODE
     assert len(searches) == len(set(searches)), "nothing is searched twice"
+
+
+def gang_steps_of_calls(rig: Rig, steps: list[int], change: Any = None) -> list[int]:
+    """Of each call, until the gang is decided about. `change` is called with a growing number after each slice."""
+    counts = []
+    for number in range(10, 2_000):
+        if rig.of(c.Prebind) or rig.pending_message("member-0") is not None:
+            return counts
+        before = len(steps)
+        decide(rig, elapsed_ms=1)
+        counts.append(len(steps) - before)
+        if change is not None and not rig.scheduler.attempt_in_progress:
+            change(number)
+    raise AssertionError(f"the search does not end: {counts[-20:]}")
+
+
+STEPS_OF_A_CALL = 2 * STEP_COST + 2 * search_limits.PIECE_STEPS
+
+
+def test_the_search_for_a_gang_on_one_node_is_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 ms in one piece."""
+    rig, steps = heavy_rig(monkeypatch)
+    rig.apply_policies(GANG % 2)
+    rig.observe(member(0, "c"), member(1, "c"))
+
+    counts = gang_steps_of_calls(rig, steps)
+
+    assert sum(counts) > 5_000
+    assert max(counts) <= STEPS_OF_A_CALL
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_search_on_a_node_that_a_member_changed_is_divided(
+    monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    gpus = [gpu(f"g{at:02}", attributes={"uuid": str(min(at, 18) if fits else at)}) for at in range(20)]
+    changed = device_slice("n0", *gpus, version=5, generation=5)
+    rig, steps = heavy_rig(monkeypatch, changed, claim("c0", asking()))
+    rig.apply_policies(GANG % 2)
+    rig.observe(member(0, "c0"), member(1, "c"))
+
+    counts = gang_steps_of_calls(rig, steps)
+
+    assert fits or sum(counts) > 10_000, "with and without the device of the first member"
+    assert max(counts) <= STEPS_OF_A_CALL
+    assert len(rig.of(c.Prebind)) == (2 if fits else 0)
+
+
+def test_others_are_decided_between_two_slices_of_the_search_for_a_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, steps = searching_rig(monkeypatch, steps_max=1_000_000)
+    texts = {"main.policy": GANG % 2, "other.policy": OTHER}
+    rig.apply_policies(texts)
+    rig.observe(member(0, "c"), member(1, "c"))
+
+    slices, begun, bound_after = [], 0, None
+    while rig.pending_message("member-0") is None:
+        bound = decide(rig, elapsed_ms=5)
+        if not rig.scheduler.attempt_in_progress:
+            slices.append(len(steps) - begun)
+            begun = len(steps)
+        if len(slices) == 3:
+            rig.observe(pod("plain", namespace="friendly", scheduler="other", created="2027-01-01T00:00:00Z"))
+        if "plain" in bound:
+            bound_after = len(slices)
+        if not rig.scheduler.ready(rig.now_ns):
+            rig.pass_time(1)
+
+    assert max(slices) < search_limits.SLICE_STEPS_MAX + 2 * search_limits.PIECE_STEPS
+    assert bound_after is not None and 3 < bound_after < len(slices)
+    assert len(steps) < NODES * STEPS_OF_A_NODE, "no node is searched twice"
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_the_search_for_a_gang_ends_beside_changes_of_shared_devices_all_the_time(
+    monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    """Its slices do not grow: they did to 0.4 s."""
+    rig, steps = searching_rig(monkeypatch, steps_max=search_limits.ATTEMPT_STEPS_MAX)
+    rig.apply_policies(GANG % 2)
+    rig.handle(e.DeviceObjectUpdated(combining("d", prefix="s")))
+    if fits:
+        gpus = [gpu(f"g{at}", attributes={"uuid": str(at // 6)}) for at in range(8)]
+        rig.handle(e.DeviceObjectUpdated(device_slice("n39", *gpus, version=3, generation=3)))
+        gpus = [gpu(f"g{at}", attributes={"uuid": str(at // 6)}) for at in range(8)]
+        rig.handle(e.DeviceObjectUpdated(device_slice("n38", *gpus, version=3, generation=3)))
+    rig.observe(member(0, "c"), member(1, "d"))
+    sizes, begun = [], 0
+
+    def change(number: int) -> None:
+        nonlocal begun
+        sizes.append(len(steps) - begun)
+        begun = len(steps)
+        change_shared_devices(rig, number, devices=0)
+
+    gang_steps_of_calls(rig, steps, change)
+
+    assert max(sizes) < search_limits.SLICE_STEPS_MAX + search_limits.GANG_SLICE_STEPS_MAX
+    assert len(steps) < 5 * 2 * NODES * STEPS_OF_A_NODE
+    assert len(rig.of(c.Prebind)) == (2 if fits else 0)

@@ -34,7 +34,7 @@ class TimeAccounts:
         self._debts: dict[str, tuple[float, float]] = {}
         self._of_all = 0.0, 0.0
         self._charged: dict[QueueEntry, float] = {}
-        self._searched: QueueEntry | None = None
+        self._searched: set[QueueEntry] = set()
         self._placed: dict[PodUid, float] = {}
         self._account_time = scheduler.account_time
         scheduler.account_time = self._account  # type: ignore[method-assign]
@@ -67,10 +67,10 @@ class TimeAccounts:
         entry = run.entry
         spent_s = self._charged.pop(entry, 0.0) + cost_s
         searching = self._scheduler._attempts._searching  # a search that is repeated counts if it is in vain
-        if self._searched is not None and (searching is None or searching.entry is not self._searched):
-            self._charged.pop(self._searched, None)
-        self._searched = None if searching is None else searching.entry
-        is_repeated = searching is run and run.charges_policy_alone
+        for ended in self._searched - searching.keys():
+            self._charged.pop(ended, None)
+        self._searched = set(searching)
+        is_repeated = searching.get(entry) is run and run.charges_policy_alone
         if entry.state is QueueState.ATTEMPTING or is_repeated:
             self._charged[entry] = spent_s
         elif (

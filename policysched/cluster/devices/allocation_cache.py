@@ -7,7 +7,7 @@ for the nodes that they change. Pools are cached by node, and results of selecto
 (`selector_results`).
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import islice
@@ -21,12 +21,10 @@ from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
 from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
 from policysched.cluster.devices.search_limits import (
-    GANG_RESTARTS_MAX,
     NODE_STEPS,
     PIECE_STEPS,
     RESTARTS_MAX,
     SEARCH_CONTINUES,
-    SLICE_STEPS_MAX,
     STEPS_EXCEEDED,
     SearchAllowance,
 )
@@ -82,6 +80,7 @@ class AllocationCache:
         self._cut_off: SearchAllowance | None = None
         self._last_number = 0
         self._pass: SpecOutcomes | None = None
+        self._is_suspended = False
         self._confirms = False
         self.epoch = 0
 
@@ -111,10 +110,18 @@ class AllocationCache:
             and self._allowance.attempt_steps_left > 0
         )
 
+    def begin_placing(self) -> bool:
+        """Whether the slice is not over with the search for a gang on the cluster. Then it has more steps, for its members."""
+        allowance = self._allowance
+        if allowance is not None and not allowance.is_cut_off:
+            steps, allowance.steps_of_members = allowance.steps_left + allowance.steps_of_members, 0
+            allowance.steps_left = min(steps, allowance.attempt_steps_left)
+        return not self.is_cut_off
+
     @property
-    def accepted(self) -> int:
-        """Which results the attempt that is running accepts, although they may be older than the last change (0: none)."""
-        return 0 if self._allowance is None else self._allowance.accepted
+    def accepted(self) -> frozenset[int]:
+        """Which results the attempt that is running accepts, although they may be older than the last change."""
+        return frozenset() if self._allowance is None else self._allowance.accepted
 
     def confirm(self, check: Callable[[], bool]) -> bool:
         """`check` of a node with what is true now, where older results were accepted. If it fails, the node is searched again in
@@ -126,7 +133,8 @@ class AllocationCache:
             holds = check()
         finally:
             self._confirms = False
-        self._allowance.is_cut_off |= not holds
+        if not holds:
+            self._allowance.is_cut_off, self._allowance.accepted = True, frozenset()
         return not self.is_cut_off
 
     def are_searched(self, specs: Specs, nodes: Collection[Node], shared_stamp: Hashable) -> bool:
@@ -143,7 +151,7 @@ class AllocationCache:
         """`search` the nodes on which nothing was searched for these specs yet, as long as the slice lasts. Yields the steps of
         each piece. The evaluation searches what changed since."""
         progress, allowance = self._outcomes.of_specs(specs), self._allowance
-        if allowance is None:
+        if allowance is None or progress.number in allowance.accepted:
             return
         if progress.searched[0] != shared_stamp:
             progress.restarts += 0 < progress.searched[1] < len(nodes)
@@ -152,32 +160,69 @@ class AllocationCache:
         if not progress.searched[1]:
             progress.is_outdated, progress.number = False, self._next_number()
         allowance.searches_again = progress.is_known or progress.restarts > 0
-        if progress.restarts and not (allowance.accepts_outdated or allowance.is_cut_off):
-            steps = SLICE_STEPS_MAX << min(progress.restarts, GANG_RESTARTS_MAX)
-            allowance.steps_left = max(allowance.steps_left, min(steps, allowance.attempt_steps_left))
-        steps_left = allowance.steps_left
-        for count, node in enumerate(islice(nodes, progress.searched[1], None), progress.searched[1] + 1):
-            if allowance.steps_left <= 0:
-                allowance.is_cut_off = True
-                return
-            if steps_left - allowance.steps_left >= PIECE_STEPS:
-                yield steps_left - allowance.steps_left
-                steps_left = allowance.steps_left
-            self._pass = progress
-            try:
-                search(node)
-            finally:
-                self._pass = None
-            if allowance.is_cut_off:  # on this node
-                self._cut_off = None  # nothing was evaluated
-                return
-            progress.searched = shared_stamp, count
+        unsearched = islice(nodes, progress.searched[1], None)
+        for number, steps in self._pieces(unsearched, search, progress, allowance):
+            progress.searched = shared_stamp, progress.searched[1] + number
+            yield steps
+        if allowance.is_cut_off:
+            self._cut_off = None  # nothing was evaluated
+            return
         progress.is_known = True
         if progress.is_outdated:
-            allowance.accepted, progress.searched = progress.number, (None, 0)
+            allowance.accepted, progress.searched = allowance.accepted | {progress.number}, (None, 0)
         else:
             progress.restarts = 0
-        yield steps_left - allowance.steps_left
+
+    def search_on_overlay(
+        self,
+        specs: Specs,
+        nodes: Mapping[NodeName, Node],
+        overlay: DeviceOverlay,
+        search: Callable[[Node], object],
+    ) -> Iterator[int]:
+        """The same on nodes that the overlay changed since it was searched last for these specs."""
+        changed, allowance = overlay.changes_since_search(specs), self._allowance
+        if allowance is None or not changed:
+            return
+        on = (
+            nodes.values()
+            if None in changed
+            else [node for node in map(nodes.get, filter(None, changed)) if node is not None]
+        )
+        of_pass = self._outcomes.of_specs(specs)
+        for _, steps in self._pieces(on, search, of_pass, allowance, ends_nodes=True):
+            yield steps
+
+    def _pieces(
+        self,
+        nodes: Iterable[Node],
+        search: Callable[[Node], object],
+        of_pass: SpecOutcomes,
+        allowance: SearchAllowance,
+        *,
+        ends_nodes: bool = False,
+    ) -> Iterator[tuple[int, int]]:
+        """Search the nodes, as long as the slice lasts. Yields how many of them each piece ended, and its steps. `ends_nodes`: each
+        that is begun, since a later slice has another overlay."""
+        steps_left, ended = allowance.steps_left, 0
+        for node in nodes:
+            self._is_suspended, is_begun = True, False
+            while self._is_suspended:
+                if steps_left - allowance.steps_left >= PIECE_STEPS:
+                    yield ended, steps_left - allowance.steps_left
+                    steps_left, ended = allowance.steps_left, 0
+                if allowance.steps_left <= 0 and not (is_begun and ends_nodes):
+                    allowance.is_cut_off = True
+                    break
+                self._pass, self._is_suspended, is_begun = of_pass, False, True
+                try:
+                    search(node)
+                finally:
+                    self._pass = None
+            if allowance.is_cut_off:
+                break
+            ended += 1
+        yield ended, steps_left - allowance.steps_left
 
     def _next_number(self) -> int:
         self._last_number += 1
@@ -198,7 +243,7 @@ class AllocationCache:
         if (
             cached is not None
             and cached.labels == node.labels
-            and (cached.stamp == stamp or (cached.number and cached.number == self.accepted))
+            and (cached.stamp == stamp or cached.number in self.accepted)
             and (cached.stamp == stamp or not self._confirms or self._still_holds(claims, node, cached))
         ):
             return cached.outcome
@@ -207,14 +252,20 @@ class AllocationCache:
         overruns = answers.overruns if overlay is None else overlay.overruns[specs]
         if overruns >= OVERRUNS_MAX:
             return DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
-        if self._allowance is not None and self._allowance.steps_left <= 0:
+        begun = None if overlay is None else overlay.take_suspended(specs, node.name)
+        if begun is None and self._allowance is not None and self._allowance.steps_left <= 0:
             self._allowance.is_cut_off, self._cut_off = True, self._allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         if self._allowance is not None:
             self._allowance.steps_left -= NODE_STEPS
         if overlay is None and self._allowance is not None:
             return self._search_until_cut_off(claims, node, answers, self._allowance)
-        outcome = self._advance(self._begin_search(claims, node, overlay), None)[1]
+        search = begun or self._begin_search(claims, node, overlay)
+        steps_max = None if self._pass is None else PIECE_STEPS
+        is_over, outcome = self._advance(search, steps_max)
+        if not is_over and overlay is not None:
+            overlay.suspended, self._is_suspended = (specs, node.name, search), True
+            return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if overlay is None or state is None:
             answers.by_node[node.name] = CachedOutcome(stamp, node.labels, outcome)
@@ -275,6 +326,7 @@ class AllocationCache:
         """Begin the search, or go on with it. Where other devices are allocated than when it began, it begins anew, and the
         third time it goes on; where the node has other devices each time, the node is rejected."""
         stamp, divides = self._stamps.of_node(node.name), allowance.accepts_outdated
+        in_pass = self._pass is not None
         pools = self._pools_of(node)
         of_pass = answers if self._pass is None else self._pass
         begun, answers.suspended = answers.suspended, None
@@ -291,22 +343,25 @@ class AllocationCache:
         is_over = True
         outcome: SearchOutcome = DeviceSearchFailed(STEPS_EXCEEDED, rejects_node_only=True)
         if not divides or answers.discarded <= 2 * RESTARTS_MAX:
-            steps_max = max(PIECE_STEPS, allowance.steps_left) if divides else None
+            steps_max = max(PIECE_STEPS, 0 if in_pass else allowance.steps_left) if divides else None
             is_over, outcome = self._advance(begun.search, steps_max)
         if not is_over:
-            answers.suspended = begun
-            allowance.is_cut_off, self._cut_off = True, allowance
+            answers.suspended, self._is_suspended = begun, True
+            if not in_pass:
+                allowance.is_cut_off, self._cut_off = True, allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         answers.discarded, slices = 0, self._stamps.of_slices(node.name)
         cached = answers.by_node[node.name] = CachedOutcome(begun.stamp, node.labels, outcome, slices=slices)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if begun.stamp != stamp and not self._still_holds(claims, node, cached):
-            if self._pass is None and not allowance.accepted:
-                of_pass.number = self._next_number()
-            of_pass.is_outdated, allowance.accepted = True, allowance.accepted or of_pass.number
+            of_pass.is_outdated = True  # accepted once the pass has ended
+            if not in_pass:
+                if of_pass.number not in allowance.accepted:
+                    of_pass.number = self._next_number()
+                allowance.accepted |= {of_pass.number}
             if self._confirms:
                 outcome = DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
-        cached.number = allowance.accepted or of_pass.number
+        cached.number = of_pass.number
         return outcome
 
     def _still_holds(self, claims: Sequence[ResourceClaim], node: Node, cached: CachedOutcome) -> bool:

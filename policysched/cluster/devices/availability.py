@@ -4,7 +4,7 @@ implementation read this view."""
 from collections.abc import Hashable, Iterable, Sequence
 
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.device_overlay import DeviceOverlay, state_after
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.devices.search_outcomes import SearchOutcome
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
@@ -110,8 +110,4 @@ class AvailableDevices:
             overlay.allocations[claim.key] = allocation
             overlay.usage.add(allocation)
             for pool in {PoolId(device.device.driver, device.device.pool) for device in allocation.devices}:
-                node = self._devices.exclusive_node_of(pool)
-                if node is None:
-                    overlay.shared_changes = state_after(overlay.shared_changes, allocation)
-                else:
-                    overlay.node_changes[node] = state_after(overlay.node_changes.get(node, 0), allocation)
+                overlay.note_change(self._devices.exclusive_node_of(pool), allocation)

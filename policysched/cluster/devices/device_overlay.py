@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from policysched.cluster.devices.allocator import DeviceSearch
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.search_outcomes import Specs
 from policysched.model.devices import DeviceAllocation
@@ -13,13 +14,34 @@ from policysched.model.identifiers import NodeName, ResourceClaimKey
 class DeviceOverlay:
     """Allocations of a hypothetical cluster on top of the real ones. `node_changes` identifies what
     is allocated of each node's devices, `shared_changes` what of devices that several nodes can use
-    (0: nothing); see `state_after`. `overruns`: searches that exceeded the step limit."""
+    (0: nothing); see `state_after`. `overruns`: searches that exceeded the step limit; `suspended`: one of which a piece is over."""
 
     allocations: dict[ResourceClaimKey, DeviceAllocation] = field(default_factory=dict)
     usage: DeviceUsage = field(default_factory=DeviceUsage)
     node_changes: dict[NodeName, int] = field(default_factory=dict)
     shared_changes: int = 0
     overruns: Counter[Specs] = field(default_factory=Counter)
+    suspended: tuple[Specs, NodeName, DeviceSearch] | None = None
+    _changes: list[NodeName | None] = field(default_factory=list)
+    _searched: dict[Specs, int] = field(default_factory=dict)
+
+    def note_change(self, node: NodeName | None, allocation: DeviceAllocation) -> None:
+        """`node`: the only one that can use the devices of a pool; None: several can."""
+        self._changes.append(node)
+        if node is None:
+            self.shared_changes = state_after(self.shared_changes, allocation)
+        else:
+            self.node_changes[node] = state_after(self.node_changes.get(node, 0), allocation)
+
+    def changes_since_search(self, specs: Specs) -> set[NodeName | None]:
+        """Since the last call for these specs."""
+        searched, self._searched[specs] = self._searched.get(specs, 0), len(self._changes)
+        return set(self._changes[searched:])
+
+    def take_suspended(self, specs: Specs, node: NodeName) -> DeviceSearch | None:
+        """The search that is to go on, if it is for these specs on this node."""
+        suspended, self.suspended = self.suspended, None
+        return suspended[2] if suspended is not None and suspended[:2] == (specs, node) else None
 
 
 def state_after(state: int, allocation: DeviceAllocation) -> int:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.pod_claims import PodResourceClaims, node_rejection, pod_resource_claims
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.model.identifiers import NodeName
@@ -23,9 +24,11 @@ class Devices(Protocol):
     def devices(self) -> DeviceCache: ...
 
 
-def search_nodes(pod: Pod, cluster: Devices, *, with_extended: bool) -> Iterator[int]:
-    """Search on nodes where it was not, until the slice is over. Yields the steps of each piece.
-    `with_extended`: for extended resources that a class provides, too."""
+def search_nodes(
+    pod: Pod, cluster: Devices, *, with_extended: bool, overlay: DeviceOverlay | None = None
+) -> Iterator[int]:
+    """Search on nodes where it was not, until the slice is over, and on those that the overlay changed. Yields the steps of each
+    piece. `with_extended`: for extended resources that a class provides, too."""
     devices, nodes = cluster.devices, cluster.nodes.values()
     available = AvailableDevices(devices)
     claims = _claims_of(pod, available, with_extended=with_extended)
@@ -35,6 +38,12 @@ def search_nodes(pod: Pod, cluster: Devices, *, with_extended: bool) -> Iterator
     if claims.extended is not None:
         texts.append(f"extended {claims.extended.requests}")
     cache, specs, shared_stamp = devices.allocation_cache, tuple(texts), available.shared_stamp
+    if overlay is not None:
+        on_overlay = available.with_overlay(overlay)
+        yield from cache.search_on_overlay(
+            specs, cluster.nodes, overlay, lambda node: node_rejection(claims, node, on_overlay)
+        )
+        return
     if cache.are_searched(specs, nodes, shared_stamp) or too_many_selectors_message([pod], devices):
         return
     yield from cache.search_in_pieces(

@@ -15,12 +15,12 @@ PIECE_STEPS = 100
 SLICE_STEPS_MAX = 1_000
 """Those of a slice, about 5 ms. Others may be decided between two slices."""
 GANG_SLICE_STEPS_MAX = 10_000
-"""The same for a gang, whose members are placed again in each slice."""
+"""The same while members of a gang are placed: in each slice all of them are placed again."""
+KEY_STEPS = 10
+"""Those of a slice for a gang before that, beyond those for a pod, for each member: it takes about as long to begin a slice."""
 RESTARTS_MAX = 2
 """Where devices that were read change before all nodes are searched, the search begins anew, so many times. Then it goes on with
 what was found before the changes, so that it ends beside pods that get and release such devices all the time."""
-GANG_RESTARTS_MAX = 7
-"""That for a gang always begins anew, and its slice is twice as long each time, so many times at most."""
 CHARGED_STEPS = 10_000
 """The namespace pays for a slice of a new search. For one that is repeated, as devices of several nodes changed, from here on:
 each pod that gets such a device changes them."""
@@ -37,15 +37,17 @@ SEARCH_CONTINUES = (
 class SearchAllowance:
     """Of one slice, and the attempt's share of later slices. `is_cut_off`: nodes were left out for lack of steps.
     `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use.
-    `accepts_outdated`: results may be older than the last change, except of the node that is chosen; `accepted`: those with this
-    number may (0: none)."""
+    `accepts_outdated`: results may be older than the last change, except of the node that is chosen; `accepted`: those with
+    these numbers may, one for each text of claims that was searched so. A gang has several, and keeps them for its next slice.
+    `steps_of_members`: those that the slice of a gang has beside, once its members are placed."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
     attempt_steps_left: int = 0
     is_cut_off: bool = False
     searches_again: bool = False
     accepts_outdated: bool = False
-    accepted: int = 0
+    accepted: frozenset[int] = frozenset()
+    steps_of_members: int = 0
 
     def spend(self, steps: int) -> None:
         self.steps_left -= steps

@@ -10,7 +10,6 @@ members that do not fit in queue order are tried again, the most demanding first
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.pods import Pod
@@ -18,6 +17,8 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
     AttemptFailure,
     AttemptSuccess,
+    again_if_outdated,
+    continue_device_search,
     devices_go_on_at_once,
     reject_over_budget,
 )
@@ -28,7 +29,7 @@ from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_
 from policysched.scheduler.gangs.gang_limits import DomainBudget, over_budget_message, refused_by_quotas
 from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_parking import GangParking
-from policysched.scheduler.gangs.gang_preemption import find_gang_placement
+from policysched.scheduler.gangs.gang_preemption import preempt_for_gang
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     SearchPauses,
@@ -37,6 +38,7 @@ from policysched.scheduler.gangs.gang_search_result import (
     wanted,
 )
 from policysched.scheduler.gangs.member_classes import MemberKeys, member_equivalence_keys
+from policysched.scheduler.gangs.member_devices import search_devices_of_members
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
 from policysched.scheduler.gangs.neighbours import Neighbours
@@ -145,7 +147,11 @@ class GangAttempts:
         elif (
             evicting and search.shortage is None and search.domains_tried is None and not self._is_cut_off
         ):  # otherwise a domain or a node that was not tried may have enough capacity
-            preemption = yield from self._preempt_for_gang(gang, search, may_pause=not placed)
+            keys = yield from self._equivalence_keys(gang)
+            pauses = None if placed else self._pauses  # whatever the search for nodes did: nothing yields now
+            preemption = yield from preempt_for_gang(
+                self._preemption, self._pod_attempts, gang, search, keys, self._clock, pauses
+            )
             now_ns = self._pauses.now_ns
             if gang.search_progress.goes_on:
                 self._parking.go_on_later(gang, self.counted, now_ns)
@@ -190,6 +196,9 @@ class GangAttempts:
     ) -> Steps[GangSearchResult]:
         """Find nodes for members that the quotas admit. `removed`: pods that would be evicted; `usage`: of the quotas
         without them."""
+        keys_of_members = yield from self._equivalence_keys(gang)
+        if not (yield from search_devices_of_members(self._core, gang, keys_of_members)):
+            return GangSearchResult(failures={"devices": continue_device_search(self._pauses.now_ns)})
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
         budget = DomainBudget(self._core, gang, may_pause)
@@ -389,7 +398,7 @@ class GangAttempts:
                     search.add_refusal(equivalence_keys[pod.uid], refusal)
                     possible -= pending_by_class[equivalence_keys[pod.uid]]
                     continue
-            yield from self._pod_attempts.warm_up(pod, now_ns)
+            yield from self._pod_attempts.warm_up(pod, now_ns, overlay)
             for nodes in (*around, domain):
                 search.operations += operations
                 search.evaluations += 1
@@ -409,7 +418,7 @@ class GangAttempts:
                 search.fits.append((pod, result))
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:
-                search.failures[equivalence_keys[pod.uid]] = result
+                search.failures[equivalence_keys[pod.uid]] = again_if_outdated(core, result, now_ns)
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
 
@@ -428,22 +437,3 @@ class GangAttempts:
         members = members_in_attempt_order(self._core, gang)[: gang.evicting_count]
         reclaim = self._quota_preemption.reclaim_for_gang
         return (yield from reclaim(gang, search.refusal, members, find_nodes, now_ns))
-
-    def _preempt_for_gang(
-        self, gang: QueuedGang, search: GangSearchResult, *, may_pause: bool
-    ) -> Steps[PreemptionStarted | NoPreemption | None]:
-        """Try preemption. None: preemption does not apply, and no message is added."""
-        if not any(failure.node_count for failure in search.failures.values()):
-            return None
-        pauses = self._pauses if may_pause else None  # whatever the search for nodes did: nothing yields now
-        attempts, clock = self._pod_attempts, self._clock
-        return (
-            yield from self._preemption.preempt_for_gang(
-                gang,
-                (yield from self._equivalence_keys(gang)),
-                lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, clock(), nodes, diagnosed=False),
-                lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, clock()),
-                partial(find_gang_placement, pauses=pauses),
-                clock,
-            )
-        )

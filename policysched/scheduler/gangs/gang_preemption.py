@@ -6,19 +6,23 @@
 For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from policysched.evaluate import NodeSelection, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_domains import preemption_domains
 from policysched.scheduler.gangs.gang_limits import has_evictable_pods
-from policysched.scheduler.gangs.gang_search_result import NEXT_ROUND_NS, SearchPauses
+from policysched.scheduler.gangs.gang_search_result import NEXT_ROUND_NS, GangSearchResult, SearchPauses
+from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.gang_placement import (
     VICTIMS_CHANGED,
     WAITS_FOR_HELD_CAPACITY,
@@ -28,6 +32,7 @@ from policysched.scheduler.preemption.gang_placement import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import has_first_holds
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.search_progress import SearchProgress
@@ -37,6 +42,30 @@ SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtr
 
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
+
+
+def preempt_for_gang(
+    preemption: DefaultPreemption,
+    attempts: PodAttempts,
+    gang: QueuedGang,
+    search: GangSearchResult,
+    equivalence_keys: MemberKeys,
+    clock: Callable[[], int],
+    pauses: SearchPauses | None,
+) -> Steps[PreemptionStarted | NoPreemption | None]:
+    """Try preemption, which pauses with `pauses`. None: preemption does not apply, and no message is added."""
+    if not any(failure.node_count for failure in search.failures.values()):
+        return None
+    return (
+        yield from preemption.preempt_for_gang(
+            gang,
+            equivalence_keys,
+            lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, clock(), nodes, diagnosed=False),
+            lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, clock()),
+            partial(find_gang_placement, pauses=pauses),
+            clock,
+        )
+    )
 
 
 def find_gang_placement(
