@@ -14,6 +14,7 @@ from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, B
 from policysched.scheduler.in_flight_binds import InFlightBind
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import QueueState
+from policysched.scheduler.queue.refused_binds import note_refused_bind
 
 BindAnswer = BindConfirmed | BindRefused | BindLost | BindDelayed
 
@@ -100,6 +101,7 @@ class BindTracker:
         core.withdraw_nomination(uid, now_ns)  # else its own node stays reserved for it
         pod.state, pod.node = QueueState.DETACHED, None
         pod.in_error_backoff = True
+        note_refused_bind(pod, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         gang = core.gangs.remove(uid)
         if gang is not None:

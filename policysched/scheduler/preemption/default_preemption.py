@@ -14,11 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
-from policysched.evaluate import DryRun, NodeSelection, Overlay
+from policysched.evaluate import DryRun
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
-from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import EvictionRefused
@@ -33,6 +32,9 @@ from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_TOO_EXPENSIVE,
     VICTIMS_TERMINATING,
     WAITS_FOR_HELD_CAPACITY,
+    AddToOverlay,
+    EvaluateMember,
+    FindGangPlacement,
     GangPlacement,
     GangSearchContext,
     NoGangPlacement,
@@ -50,16 +52,12 @@ from policysched.scheduler.preemption.victim_selection import Candidate, Preempt
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
+from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, gang_evicts_after_ns
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
 Uids = Collection[PodUid]
-EvaluateMember = Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
-AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
-FindGangPlacement = Callable[
-    [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]
-]
 
 
 class DefaultPreemption:
@@ -102,6 +100,8 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if value.preemption_policy == "Never":
             return self._no_preemption(pod.policy, PREEMPTION_NEVER, claims=claims)
+        if now_ns < pod.evicts_after_ns:
+            return self._no_preemption(pod.policy, BINDS_REFUSED, pod.evicts_after_ns, claims)
         if core.evaluator.long_decision_cost(value):
             return self._no_preemption(pod.policy, PREEMPTION_TOO_EXPENSIVE, claims=claims)
         if now_ns < self._forbidden_until_ns:
@@ -173,6 +173,8 @@ class DefaultPreemption:
         core.records.counters.preemption_attempts += 1
         if now_ns < self._forbidden_until_ns:
             return self._no_gang_preemption(gang, self._forbidden_message, self._forbidden_until_ns, now_ns)
+        if now_ns < (after_ns := gang_evicts_after_ns(gang)):
+            return self._no_gang_preemption(gang, BINDS_REFUSED, after_ns, now_ns)
         rights, is_leaving = dict[Hashable, EvictionRights](), self._leaving.as_seen_by(gang.namespace)
 
         def rights_of(pod: PendingPod) -> EvictionRights:
@@ -293,14 +295,12 @@ class DefaultPreemption:
         self._leaving.begin(eviction)
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(victims))
         core.commands.append(evict if message is None else replace(evict, message=message))
-        names = ", ".join(victim.full_name for victim in chosen)
-        fields = {"pod": pod.full_name, "node": node or "", "victims": names}
+        fields = {"pod": pod.full_name, "node": node or "", "victims": ", ".join(v.full_name for v in chosen)}
         core.commands.append(Log("info", "evicting victims for a pod", fields))
 
     def _end_eviction(self, preemptor: PodUid) -> Eviction | None:
         eviction = self._evicting.pop(preemptor, None)
-        if eviction is not None:
-            self._leaving.end(eviction)
+        self._leaving.end(eviction)
         return eviction
 
     def _clear_lower_nominations(self, pod: PendingPod, on_node: Iterable[ObservedPod], now_ns: int) -> None:

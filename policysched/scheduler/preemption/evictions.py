@@ -53,7 +53,9 @@ class LeavingPods:
         for uid in eviction.victims:
             self._decided.setdefault(uid, []).append(eviction.pod.namespace)
 
-    def end(self, eviction: Eviction) -> None:
+    def end(self, eviction: Eviction | None) -> None:
+        if eviction is None:
+            return
         for uid in eviction.victims:
             namespaces = self._decided[uid]
             namespaces.remove(eviction.pod.namespace)

@@ -11,11 +11,14 @@ from policysched.evaluate import NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
+from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.victim_selection import (
     Candidate,
 )
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.steps import Steps
 
 PREEMPTION_NEVER = "not eligible due to preemptionPolicy=Never."
 PREEMPTION_TOO_EXPENSIVE = "not attempted: the evaluation of this pod exceeds the decision budget."
@@ -26,6 +29,9 @@ WAITS_FOR_HELD_CAPACITY = (
 VICTIMS_CHANGED = "not carried out: pods that were chosen as victims may not be evicted any more."
 GOES_ON_LATER = "not finished: other pods are scheduled first, then the search goes on."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
+
+EvaluateMember = Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
+AddToOverlay = Callable[[PendingPod, NodeName, Overlay], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,5 +96,10 @@ class GangSearchContext:
     eviction_blocked: Callable[[Pod], bool]
     is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]
-    evaluate: Callable[[PendingPod, Overlay, NodeSelection | None], AttemptSuccess | AttemptFailure]
-    add_to_overlay: Callable[[PendingPod, NodeName, Overlay], object]
+    evaluate: EvaluateMember
+    add_to_overlay: AddToOverlay
+
+
+FindGangPlacement = Callable[
+    [SchedulerCore, QueuedGang, GangSearchContext, int], Steps[GangPlacement | NoGangPlacement]
+]

@@ -21,6 +21,7 @@ from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.refused_binds import gang_evicts_after_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps
@@ -121,7 +122,9 @@ class QuotaPreemption:
     def _victims(
         self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
     ) -> Steps[tuple[Pod, ...] | None]:
-        return None if self._preemption.is_forbidden(now_ns) else (yield from search.find(charges))
+        if self._preemption.is_forbidden(now_ns) or now_ns < search.evicts_after_ns:
+            return None
+        return (yield from search.find(charges))
 
     def _without_reclaim(
         self, pod: PendingPod, failure: AttemptFailure, search: ReclaimSearch, now_ns: int
@@ -134,6 +137,7 @@ class QuotaPreemption:
     ) -> NoPreemption:
         """No pod is evicted: others may be evicted later, or the members fit without the victims (`failures`)."""
         times = [search.rights.next_change_ns, self._preemption.resumes_ns(now_ns)]
+        times.append(search.evicts_after_ns if now_ns < search.evicts_after_ns else None)
         times += [failure.valid_until_ns for failure in failures]
         return NoPreemption(
             "",
@@ -176,6 +180,7 @@ class QuotaPreemption:
             ),
             self._preemption.is_leaving,
             usage.trial(),
+            pod.evicts_after_ns if gang is None else gang_evicts_after_ns(gang),
         )
 
     def _candidate_on_one_node(

@@ -33,7 +33,7 @@ _CHARGE_COST = 3
 class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
     holds. `is_leaving`: the pod is terminating or about to be. `usage` judges the pod; `lent` is without reservations: who
-    borrows there has pods that borrow."""
+    borrows there has pods that borrow. `evicts_after_ns`: its binds were refused."""
 
     core: SchedulerCore
     account: QuotaAccount
@@ -41,6 +41,7 @@ class ReclaimSearch:
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
     usage: QuotaUsage
+    evicts_after_ns: int
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
     _candidates: dict[Hashable, Iterator[ChargedPod]] = field(default_factory=dict)

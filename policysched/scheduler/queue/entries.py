@@ -101,11 +101,13 @@ class PendingPod(QueueEntry):
     __slots__ = (
         "admission_rejected",
         "equivalence_key",
+        "evicts_after_ns",
         "gang_failure",
         "input_warnings",
         "node",
         "observed",
         "pending_message",
+        "refused_binds",
     )
 
     def __init__(self, observed: ObservedPod, *, queued_ns: int) -> None:
@@ -118,6 +120,8 @@ class PendingPod(QueueEntry):
         self.admission_rejected = (
             False  # rejected without an attempt until the pod, its namespace or its policy changes
         )
+        self.refused_binds = 0
+        self.evicts_after_ns = 0  # it evicts no pods before
         self.input_warnings: tuple[str, ...] = ()  # reported inputs that were replaced by their defaults
 
     @property

@@ -1,0 +1,30 @@
+"""Pods whose binds are refused again and again evict no others for a while.
+
+A webhook of its namespace can refuse the binds of a pod for ever. Each time the room is free again that was made for it, the
+evicted pods come back there, and it would evict them again. So from its second refusal on it waits before it evicts, twice as
+long after each; where it fits without that it is tried as before. A single refusal is often nobody's intent: a node that
+changed, or a stall of this process.
+"""
+
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gang_registry import QueuedGang
+
+TOLERATED = 1
+WAIT_INITIAL_S = 20
+WAIT_MAX_S = 640
+
+BINDS_REFUSED = "not tried for a while, because binds of the pod were refused."
+
+
+def note_refused_bind(pod: PendingPod, now_ns: int) -> None:
+    """Or what precedes its bind was refused."""
+    pod.refused_binds += 1
+    if pod.refused_binds > TOLERATED:
+        doublings = min(pod.refused_binds - TOLERATED - 1, 10)
+        pod.evicts_after_ns = now_ns + min(WAIT_INITIAL_S << doublings, WAIT_MAX_S) * SECOND_NS
+
+
+def gang_evicts_after_ns(gang: QueuedGang) -> int:
+    """Its members evict together."""
+    return max((pod.evicts_after_ns for pod in gang.pending_members.values()), default=0)

@@ -1,0 +1,113 @@
+"""Pods whose binds are refused again and again, at the expense of those that they evict each time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, WAIT_INITIAL_S, WAIT_MAX_S
+from tests.builders import node, pending, pod
+from tests.scheduler.rig import Rig
+from tests.scheduler.test_gang_placement import ANY as GANG
+from tests.scheduler.test_gang_placement import member
+from tests.scheduler.test_preemption import ANY, high, low
+from tests.scheduler.test_quota_preemption import TEAMS, pods, running
+
+HOUR_S = 3600
+SOME = 2 + HOUR_S // WAIT_MAX_S + (WAIT_MAX_S // WAIT_INITIAL_S).bit_length()
+"""The first two, those after waits that double, and then one after each of the longest waits."""
+
+
+class Refusing:
+    """Binds in the namespace `refusing` are refused, and whoever is evicted comes back: placed by somebody else where it was, or
+    pending. `evicted` has the times in seconds."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._seen = 0
+        self._names: Iterator[str] = (f"again-{number}" for number in range(100_000))
+        self._gone: list[e.PodUpdated] = []
+        self.evicted: list[int] = []
+
+    def play(self, seconds: int) -> None:
+        rig = self._rig
+        for _ in range(seconds):
+            rig.pass_time(1)
+            commands, self._seen = rig.commands[self._seen :], len(rig.commands)
+            for command in commands:
+                if isinstance(command, c.Evict):
+                    self._evict(command)
+                elif isinstance(command, c.Bind) and command.namespace == "refusing":
+                    rig.handle(e.BindRefused(command.uid, "a webhook denied it"))
+                elif isinstance(command, c.Bind):
+                    rig.handle(e.BindConfirmed(command.uid, command.node))
+                    rig.handle(e.PodUpdated(replace(rig.observed_pod(command.uid), node=command.node)))
+            if any(isinstance(command, c.Bind) for command in commands):
+                rig.handle(*self._gone)
+                self._gone.clear()
+
+    def _evict(self, evict: c.Evict) -> None:
+        rig = self._rig
+        self.evicted += [rig.now_ns // 10**9] * len(evict.victims)
+        rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+        for victim in evict.victims:
+            observed, name = rig.observed_pod(victim.uid), next(self._names)
+            again = replace(observed.pod, uid=f"uid-{name}", name=name, created_ns=rig.now_ns)
+            is_ours = observed.pod.scheduler == "test"
+            self._gone.append(e.PodUpdated(pending(again) if is_ours else replace(observed, pod=again)))
+            rig.handle(e.PodDeleted(victim.uid))
+
+
+def test_a_pod_whose_binds_are_refused_evicts_others_ever_more_seldom() -> None:
+    """It evicted one every half a minute, for ever, until the owner of the victims was evicted too often."""
+    rig = Rig(ANY, node("a"), low(), high(namespace="refusing"))
+    refusing = Refusing(rig)
+
+    refusing.play(HOUR_S)
+
+    assert 5 < len(refusing.evicted) <= SOME
+    assert any(
+        str(report.message).endswith(f"preemption: {BINDS_REFUSED}") for report in rig.of(c.ReportPending)
+    )
+
+
+def test_a_bind_that_is_refused_once_changes_nothing() -> None:
+    rig = Rig(ANY, node("a"), low(), high(namespace="refusing"))
+    refusing = Refusing(rig)
+
+    refusing.play(20)
+
+    first, second = refusing.evicted
+    assert second - first < WAIT_INITIAL_S
+
+
+def test_it_is_bound_at_once_where_it_fits_without_an_eviction() -> None:
+    rig = Rig(ANY, node("a"), low(), high(namespace="refusing"))
+    Refusing(rig).play(HOUR_S)
+    before = len(rig.of(c.Bind))
+
+    rig.observe(node("b"))
+    rig.pass_time(15)
+
+    assert [bind.node for bind in rig.of(c.Bind)[before:]] == ["b"]
+
+
+def test_a_gang_whose_binds_are_refused_evicts_others_ever_more_seldom() -> None:
+    rig = Rig(GANG, node("a"), node("b"), low(), low("other", "b"))
+    rig.observe(*[member(number, namespace="refusing") for number in (1, 2)])
+    refusing = Refusing(rig)
+
+    refusing.play(HOUR_S)
+
+    assert 5 < len(refusing.evicted) // 2 <= SOME
+
+
+def test_an_owner_whose_binds_are_refused_takes_quota_back_ever_more_seldom() -> None:
+    rig = Rig(TEAMS.replace('"c"', '"refusing"'), node("n", cpu="100"))
+    running(rig, pods("a", 8), pods("b", 4))
+    rig.observe(pod("own", namespace="refusing", cpu="3"))
+    refusing = Refusing(rig)
+
+    refusing.play(HOUR_S)
+
+    assert 5 < len(refusing.evicted) // 3 <= SOME
