@@ -119,6 +119,23 @@ def test_a_pod_still_waits_for_its_victim_when_the_victim_s_namespace_is_passed_
     ]
 
 
+def test_preemptors_whose_evictions_are_refused_wake_each_other_no_earlier_than_their_backoff() -> None:
+    """Each nomination that was taken back woke the others, which then evicted as fast as a webhook could deny it."""
+    nodes = [f"n{number}" for number in range(20)]
+    rig = Rig(ANY, *map(node, nodes), *[low(f"low-{name}", name) for name in nodes])
+    rig.observe(*[high(f"high-{name}", namespace="tenant") for name in nodes])
+
+    answered = 0
+    for _ in range(300):
+        rig.pass_time(0.1)
+        commands, answered = rig.of(c.Evict)[answered:], len(rig.of(c.Evict))
+        for evict in commands:
+            rig.handle(e.EvictionRefused(evict.uid, "a webhook denied the nomination"))
+
+    backoffs_in_30_s = 6  # now, and after 1, 2, 4, 8 and 10 s
+    assert answered == backoffs_in_30_s * len(nodes)
+
+
 def test_a_gang_evicts_others_after_a_refused_deletion() -> None:
     rig = two_full_nodes(GANG, node("c"), low("dearer", "c", priority=2), member(1), member(2))
     rig.settle()

@@ -422,17 +422,16 @@ class DefaultPreemption:
             )
 
     def _requeue(self, uid: PodUid, now_ns: int, *, failing: bool) -> None:
-        """Requeue the pod, or its gang, if parked; in any other state it is on its way already.
-
-        A pod that PreEnqueue rejected (for example, because its gang failed meanwhile) is not touched.
-        """
+        """Requeue the pod, or its gang, if parked; in any other state it is on its way already, but a failing one that others
+        woke would not wait for its backoff. A pod that PreEnqueue rejected (as its gang failed meanwhile) is not touched."""
         pod = self._core.pods.get(uid)
         if pod is not None and pod.admission_rejected:
             return
         entry: QueueEntry | None = pod
         if entry is not None and entry.state is QueueState.GANG_MEMBER:
             entry = self._core.gangs.gang_of(uid)
-        if entry is not None and entry.state is QueueState.UNSCHEDULABLE:
+        is_woken = failing and entry is not None and entry.state is QueueState.BACKING_OFF
+        if entry is not None and (is_woken or entry.state is QueueState.UNSCHEDULABLE):
             self._core.queue.remove(entry, now_ns)
             entry.in_error_backoff = failing
             self._core.queue.enqueue(entry, now_ns, "Preemption")
