@@ -198,6 +198,37 @@ def test_a_refusal_names_the_victim_that_the_server_did_not_delete() -> None:
     ]
 
 
+class DenyingNamespace(Script):
+    """A webhook denies each deletion in the namespace `denying`, but for the dry run."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if (
+            request.method == "DELETE"
+            and "/namespaces/denying/" in request.path
+            and b"dryRun" not in request.body
+        ):
+            return ApiResponse(403, orjson.dumps({"kind": "Status", "message": "a webhook denied it"}), {})
+        return await super().request(request)
+
+
+def test_no_pod_of_others_is_deleted_again_before_one_of_a_namespace_that_refused() -> None:
+    """Whoever evicts both gets no room, so each time the pod of others was deleted in vain."""
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(DenyingNamespace([OK])))
+        denying = Victim(PodUid("v"), "denying", "v")
+        async with running(bench.evictor.run()):
+            for number, victim in enumerate((ONE, TWO)):
+                bench.evictor.put(replace(evict(victim, denying), uid=PodUid(f"high-{number}")))
+                await until(lambda wanted=number + 1: len(bench.outcomes) == wanted, "the outcome")
+        first, second = bench.outcomes
+        assert isinstance(first, EvictionRefused) and isinstance(second, EvictionRefused)
+        assert (first.refused, first.victims) == (denying.uid, (ONE.uid,))
+        assert (second.refused, second.victims) == (denying.uid, ())
+
+    on_virtual_time(scenario)
+
+
 class HangingNamespace(Script):
     """A webhook answers no write in the namespace `hanging`."""
 

@@ -12,6 +12,7 @@ authorizer is one about our permissions; webhooks and admission policies refuse 
 order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -34,6 +35,7 @@ from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.namespace_turns import NamespaceTurns, blame
+from policysched.kube.write.recent_namespaces import RecentNamespaces
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
@@ -41,6 +43,7 @@ from policysched.scheduler.events import Evicted, EvictionRefused
 Json = dict[str, Any]
 EvictionOutcome = Evicted | EvictionRefused
 
+REFUSED_LATELY_S = 600.0
 _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 _DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
 """How the API server begins the message, whichever authorizer denies. Those of webhooks and policies begin otherwise."""
@@ -100,6 +103,7 @@ class Evictor:
         self._turns: NamespaceTurns[PodUid] = NamespaceTurns(settings.workers)
         self._of_pod: dict[PodUid, deque[tuple[Evict | ClearNomination, IsCurrent]]] = {}
         self._deletable_namespaces: set[str] = set()
+        self._refused_lately = RecentNamespaces[str](REFUSED_LATELY_S)
         self.counts = EvictCounts()
 
     @property
@@ -151,13 +155,14 @@ class Evictor:
         deleted: list[PodUid] = []
         gone: list[PodUid] = []
         current: Victim | None = None
+        victims = self._refusing_first(evict.victims)
         try:
-            for current in evict.victims:
+            for current in victims:
                 await self._dry_run_delete(current)
             current = None
             if evict.node is not None:
                 await self._nominate(evict.uid, evict.namespace, evict.name, evict.node)
-            for current in evict.victims:
+            for current in victims:
                 was_there = await self._delete_victim(current, evict, is_current)
                 (deleted if was_there else gone).append(current.uid)
         except (ApiStatusError, RequestAbandoned) as error:
@@ -165,9 +170,17 @@ class Evictor:
             if forbidden:
                 self._deletable_namespaces.clear()
             is_answer = isinstance(error, ApiStatusError) or isinstance(error.__cause__, ServerError)
-            refused = current.uid if current is not None and is_answer and not forbidden else None
-            return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone), refused)
+            refused = current if is_answer and not forbidden else None
+            if refused is not None:
+                self._refused_lately.note(refused.namespace, asyncio.get_running_loop().time())
+            refused_uid = None if refused is None else refused.uid
+            return EvictionRefused(evict.uid, str(error), forbidden, tuple(deleted), tuple(gone), refused_uid)
         return Evicted(evict.uid, tuple(deleted))
+
+    def _refusing_first(self, victims: tuple[Victim, ...]) -> list[Victim]:
+        """Those whose namespaces refused one lately: if they do so again, no other was deleted in vain."""
+        self._refused_lately.expire(asyncio.get_running_loop().time())
+        return sorted(victims, key=lambda victim: victim.namespace not in self._refused_lately)
 
     async def _dry_run_delete(self, victim: Victim) -> None:
         """Raises Forbidden if deletes in the namespace are denied. Other errors are left to the delete itself: the pod is
