@@ -35,6 +35,7 @@ from policysched.scheduler.gangs.gang_overlay import (
     without_gone_victims,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
+from policysched.scheduler.gangs.last_questions import doubtful_victims
 from policysched.scheduler.preemption.best_candidate_search import (
     PODS_MAX,
     BestFirstSearch,
@@ -58,7 +59,7 @@ from policysched.scheduler.preemption.gang_placement import (
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs, keeps_too_few
+from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -307,26 +308,13 @@ class EvictingSearch:
         return self.gang.pending_members.get(pod.uid) is pod
 
     def is_doubtful(self) -> Steps[bool]:
-        """Whether pods were chosen as victims before a pause that may not be evicted any more, or belong to a gang that would keep
-        too few members. The next attempts spare them, as their owner could have each end like this. In steps: the condition of
-        the policy can be long, and a member has any number of victims."""
+        """Whether victims of before a pause are in doubt. The next attempts spare them, as their owner could have each end like
+        this."""
         if not self.was_paused:
             return False
-        context, victims, doubtful = self.context, list[Pod](), set[PodUid]()
-        context.forget_rights()
-        for placement in self.placements:
-            if not placement.candidate.victims:
-                continue
-            allowed = context.eviction_rights(placement.pod)
-            for victim in placement.candidate.victims:
-                yield 1
-                if not self._may_evict(victim, allowed):
-                    doubtful.add(victim.uid)
-                elif not context.is_terminating(victim.uid):
-                    victims.append(victim)
-        of_gangs = [each for each in victims if each.group or self.core.gangs.gang_of(each.uid) is not None]
-        if keeps_too_few(self.core, of_gangs, self._is_leaving):
-            doubtful.update(victim.uid for victim in of_gangs)
+        doubtful = yield from doubtful_victims(
+            self.core, self.context, self.placements, self._may_evict, self._is_leaving
+        )
         self.gang.search_progress.spared_victims |= doubtful
         return bool(doubtful)
 
