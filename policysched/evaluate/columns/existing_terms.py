@@ -37,8 +37,7 @@ _PodsKey = tuple[str, _Labels]
 
 @dataclass(slots=True)
 class _Selecting:
-    """The groups that select some pods, of the first `known` groups. `sums`: of very many groups, whose `weights` are not
-    kept."""
+    """The groups that select some pods, of the first `known` groups. Very many groups are kept as `sums` alone."""
 
     pods: PodsToSelect
     known: int = 0
@@ -89,7 +88,8 @@ class ExistingTerms:
             self._measure(key, selecting)
         elif self._catch_up(selecting):
             self._measure(key, selecting)
-        return selecting.groups
+        sums = selecting.sums
+        return selecting.groups if sums is None else sums.groups
 
     def _compared_labels(self, namespace: str, labels: _Labels) -> _PodsKey:
         """What terms are compared with. A value that none of them names differs from all that one does: pods with ever other
@@ -112,9 +112,7 @@ class ExistingTerms:
     def _is_current(self, selecting: _Selecting) -> bool:
         """Whether it can be brought up to date."""
         labels, before = self._labels_of(selecting.pods.namespace), selecting.pods.namespace_labels
-        if before is not labels and before != labels:
-            return False
-        return selecting.sums is None or selecting.sums.epoch == self._changes.epoch
+        return before is labels or before == labels
 
     def _labels_of(self, namespace: str) -> Mapping[str, str] | None:
         known = self._namespaces.get(namespace)
@@ -136,12 +134,11 @@ class ExistingTerms:
                 selecting.weights |= {table.groups[number]: Weight(*weight) for number, *weight in each}
                 selecting.groups = tuple(selecting.weights.items())
                 return True
-            selecting.weights.clear()
+            selecting.weights, selecting.groups = {}, ()
             sums = selecting.sums = SummedTerms(table, self._changes, selecting.pods)
         elif sums.is_current:
             return False
         self.compared_terms += sums.catch_up()
-        selecting.groups = sums.groups
         return True
 
     def selected_label_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[object, ...]:

@@ -45,6 +45,10 @@ class SummedCounts(RowCounts):
         self._amounts[: len(added)] += added
         assert (self._amounts >= 0).all(), "a row has fewer than no pods"
 
+    def clear(self) -> None:
+        """No pods are counted, until they are added again."""
+        self.version, self._amounts = new_version(), np.zeros(0)
+
     def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
         count = min(len(amounts), len(self._amounts))
         amounts[:count] += self._amounts[:count] * times
@@ -80,7 +84,7 @@ class SummedTerms:
 
     def __init__(self, table: TermTable, changes: TermChanges, pods: PodsToSelect) -> None:
         self.groups: tuple[tuple[SelectingGroup, Weight], ...] = ()
-        self.epoch = changes.epoch
+        self._epoch = changes.epoch
         self._table = table
         self._changes = changes
         self._pods = pods
@@ -96,11 +100,14 @@ class SummedTerms:
 
     @property
     def is_current(self) -> bool:
-        return len(self._times[1]) == len(self._table.groups) and self._position == len(self._changes)
+        position = self._epoch, self._position
+        return len(self._times[1]) == len(self._table.groups) and position == self._changes.end
 
     def catch_up(self) -> int:
         """Count the groups and changes that came since. How many terms were compared."""
         compared = self._compare()
+        if self._epoch != self._changes.epoch:
+            self._count_again()
         groups, rows, deltas = self._changes.since(self._position)
         self._position = len(self._changes)
         for sign, times in self._times.items():
@@ -108,6 +115,12 @@ class SummedTerms:
             for kind, chosen in self._by_kinds(groups, np.flatnonzero(amounts)):
                 self._sum(kind, sign).row_counts.add(rows[chosen], amounts[chosen])
         return compared
+
+    def _count_again(self) -> None:
+        """The changes were summed up. The groups are as before, so that no term is compared again."""
+        self._epoch, self._position = self._changes.epoch, 0
+        for summed in self._by_kind.values():
+            summed.row_counts.clear()
 
     def times(self, groups: NDArray[Any], kind: int, sign: int) -> Integers:
         """How often each pod of these groups counts in the sum of a kind."""

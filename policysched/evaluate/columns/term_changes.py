@@ -25,6 +25,11 @@ class TermChanges:
     def __len__(self) -> int:
         return len(self._groups)
 
+    @property
+    def end(self) -> tuple[int, int]:
+        """The epoch, and the position in it."""
+        return self.epoch, len(self)
+
     def add(self, group: int, row: int, delta: int) -> None:
         self._groups.append(group)
         self._rows.append(row)
