@@ -21,7 +21,7 @@ from policysched.scheduler.commands import (
     Unreserve,
 )
 from policysched.scheduler.events import ExtendedClaimDeleted, PrebindRefused, PrebindWritten
-from tests.devices import asking, claim_spec, given
+from tests.devices import asking, claim_manifest, claim_spec, given
 from tests.kube.world import World, on_virtual_time, running, until
 
 CUT_S = 100.0
@@ -248,6 +248,41 @@ def test_a_claim_that_was_never_created_is_gone_at_once() -> None:
             refused, deleted = bench.outcomes
             assert isinstance(refused, PrebindRefused) and refused.uid == web
             assert deleted == ExtendedClaimDeleted(key, "")
+
+    on_virtual_time(scenario)
+
+
+class ChangingClaims(MemoryTransport):
+    """Another writer changes each claim between a read and the write that follows. `writes` counts those."""
+
+    writes = 0
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0.001)
+        if "/resourceclaims/" in request.path and request.method != "GET":
+            self.writes += 1
+            return ApiResponse(
+                409,
+                b'{"kind": "Status", "reason": "Conflict", "message": "the object has been modified"}',
+                {},
+            )
+        return await super().request(request)
+
+
+def test_a_claim_that_is_changed_all_the_time_is_not_deleted_as_fast_as_it_conflicts() -> None:
+    async def scenario() -> None:
+        world = World()
+        transport = ChangingClaims(world.server)
+        writer = PrebindWriter(
+            ApiClient(transport), lambda _: None, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        )
+        made = claim_manifest("made", extended=True, owner="uid-web")
+        del made["metadata"]["uid"], made["metadata"]["resourceVersion"]
+        world.local.create("resourceclaims", "default", made)
+        async with running(writer.run()):
+            writer.put(DeleteExtendedClaim(ResourceClaimKey("default", "made"), PodUid("uid-web")))
+            await asyncio.sleep(10)
+        assert 10 < transport.writes <= 100
 
     on_virtual_time(scenario)
 

@@ -250,8 +250,8 @@ class PrebindWriter:
                 if deleted is not None:
                     self._deliver(ExtendedClaimDeleted(command.claim, deleted))
                 return
-            except Conflict:
-                continue  # changed by another writer
+            except Conflict:  # changed by another writer, maybe all the time
+                await asyncio.sleep(self._settings.retry_initial_s)
             except (ApiStatusError, ClaimNotReserved) as error:
                 log.info(
                     "cannot delete a resource claim; its devices stay allocated",
