@@ -19,12 +19,14 @@ from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
-from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for
+from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for, visited_devices
 from policysched.cluster.devices.search_limits import (
+    DEVICES_PER_STEP,
     NODE_STEPS,
     PIECE_STEPS,
     RESTARTS_MAX,
     SEARCH_CONTINUES,
+    SLICES_PER_STEP,
     STEPS_EXCEEDED,
     SearchAllowance,
 )
@@ -383,7 +385,12 @@ class AllocationCache:
         cached = self._pools.get(node.name)
         if cached is not None and cached[0] == stamp and cached[1] == node.labels:
             return cached[2]
-        pools = pools_for(node, self._slices.candidates_for(node.name), self._slices.pool_slices)
+        candidates = self._slices.candidates_for(node.name)
+        pools = pools_for(node, candidates, self._slices.pool_slices)
+        if self._allowance is not None:
+            self._allowance.steps_left -= (
+                len(candidates) // SLICES_PER_STEP + visited_devices(pools) // DEVICES_PER_STEP
+            )
         self._pools[node.name] = stamp, node.labels, pools
         return pools
 

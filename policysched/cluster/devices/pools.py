@@ -16,10 +16,12 @@ from policysched.model.nodes import Node
 
 class PoolGeneration:
     """What all slices of a generation have together: `consumptions` of counters by device, and `with_binding_conditions`, the
-    slices that have such devices. Each device is visited once for all nodes."""
+    slices that have such devices. Each device is visited once for all nodes; for one node, if the generation `is_part` of what is
+    published."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice], *, is_part: bool = False) -> None:
         self.slices = tuple(slices)
+        self.is_part = is_part
         self.counters: dict[str, Amounts] = {}
         self.consumptions: dict[str, tuple[CounterConsumption, ...]] = {}
         self.with_binding_conditions: set[str] = set()
@@ -73,7 +75,7 @@ class PoolSlices:
     def part(self, slices: Sequence[ResourceSlice]) -> PoolGeneration:
         """Those that count as the whole pool, where there are more than the pool is said to have."""
         if self._part is None or not self._part.consists_of(slices):
-            self._part = PoolGeneration(slices)
+            self._part = PoolGeneration(slices, is_part=True)
         return self._part
 
     def is_relevant(self, resource_slice: ResourceSlice, node: Node) -> bool:
@@ -138,6 +140,13 @@ def pools_for(
     return tuple(sorted(pools, key=lambda pool: (_has_binding_conditions(pool), pool.id)))
 
 
+def visited_devices(pools: Iterable[DevicePool]) -> int:
+    """Those that were visited for the pools of one node; all others are once for all nodes."""
+    generations = (pool.generation for pool in pools)
+    visited = (each.slices for each in generations if each.is_part or each.repeats_names)
+    return sum(len(resource_slice.devices) for slices in visited for resource_slice in slices)
+
+
 def _add_newest(by_pool: dict[PoolId, list[ResourceSlice]], resource_slice: ResourceSlice) -> None:
     pool_slices = by_pool.get(resource_slice.pool)
     if pool_slices is None or resource_slice.generation > pool_slices[0].generation:
@@ -150,7 +159,7 @@ def _build_pool(pool_id: PoolId, relevant: Sequence[ResourceSlice], generation: 
     ordered = sorted(relevant, key=lambda resource_slice: resource_slice.name)
     with_devices = tuple(resource_slice for resource_slice in ordered if not resource_slice.counters)
     if generation.is_invalid or (generation.repeats_names and _repeat_names(with_devices)):
-        return DevicePool(pool_id, invalid=True)
+        return DevicePool(pool_id, generation=generation, invalid=True)
     return DevicePool(pool_id, with_devices, generation)
 
 

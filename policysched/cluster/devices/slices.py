@@ -9,8 +9,7 @@ from policysched.model.identifiers import NodeName
 
 
 class ResourceSliceIndex:
-    """A slice belongs to one node if all its devices do and it has no shared counters. Any other
-    slice may be used by several."""
+    """A slice belongs to one node if all its devices do, or their counters. Any other slice may be used by several."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}
@@ -25,7 +24,7 @@ class ResourceSliceIndex:
         self._pools.pop(resource_slice.pool, None)
         self._by_pool.setdefault(resource_slice.pool, {})[resource_slice.name] = resource_slice
         self._exclusive_nodes.setdefault(resource_slice.pool, Counter())[_exclusive_node(resource_slice)] += 1
-        if _exclusive_node(resource_slice) is None or resource_slice.counters:
+        if _exclusive_node(resource_slice) is None:
             self._of_several_nodes[resource_slice.name] = resource_slice
         else:
             assert resource_slice.accessible_nodes.node is not None, (
