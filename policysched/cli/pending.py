@@ -57,7 +57,7 @@ def print_causes(console: "Console", page: Mapping[str, Any]) -> None:
         ]
         print_table(console, ("pods", "cpu", "memory", "other", "oldest s", "cause", "pods such as"), rows)
         return
-    if not page["pods"]:
+    if not page["pods"] and not page.get("note"):  # the note says why nothing is known of any
         console.print("No pod is pending.")
     for cause in page["causes"]:
         _print_cause(console, cause)

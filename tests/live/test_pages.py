@@ -21,7 +21,7 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.schemas import schema
 from policysched.serve.main_loop_reader import NoSuchEndpoint
 from tests.builders import node, placed, pod
-from tests.cli.builders import run
+from tests.cli.builders import on_a_terminal, run
 from tests.hostile import hostile_pod
 from tests.live.rendered import rendered
 from tests.page.served_page import document
@@ -286,3 +286,24 @@ def test_a_scheduler_name_of_a_tenant_cannot_write_to_the_terminal(named: str) -
         assert [char for char in result.err if not char.isprintable()] == ["\n"]
 
     served(scenario, pages=endpoints)
+
+
+def test_a_replica_that_does_not_lead_does_not_say_that_no_pod_is_pending() -> None:
+    note = "this replica does not lead and has no policies, pods or decisions; the leader is other"
+    rig = Rig(FIT, node("a"))
+    following = LiveEndpoints(rig.scheduler, lambda: note, lambda: rig.now_ns)
+
+    async def scenario(port: int) -> None:
+        url = ("pending", "--url", f"http://127.0.0.1:{port}")
+        shown = await asyncio.to_thread(on_a_terminal, *url)
+        told = await asyncio.to_thread(run, *url)
+        assert "No pod is pending" not in shown
+        assert told.err == f"note: {note}\n"
+
+    served(scenario, pages=replace(PAGES, live_endpoints=following.by_path()))
+
+    async def leading(port: int) -> None:
+        shown = await asyncio.to_thread(on_a_terminal, "pending", "--url", f"http://127.0.0.1:{port}")
+        assert shown == "No pod is pending.\n"
+
+    served(leading, pages=replace(PAGES, live_endpoints=pages(rig).by_path()))
