@@ -16,6 +16,7 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_evicting_pauses import (
+    EVICTS,
     IN_A_RACK,
     SPREAD,
     decide_until_pause,
@@ -206,6 +207,41 @@ def test_in_the_next_domain_members_that_fit_without_evictions_come_first() -> N
     scheduler.settle()
 
     assert victims(scheduler).keys() == {"large1"}
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_nothing_is_evicted_for_a_member_that_a_pod_on_another_node_rejects_by_now(comes: bool) -> None:
+    """Its own node and the pods there are the same, so that it is not evaluated when the search goes on."""
+    zones = [node(f"n{index}", cpu="4", zone=f"z{index}") for index in range(6)]
+    lows = [low(f"low{index}", f"n{index}") for index in range(6)]
+    other = node("other", cpu="1", zone="z0")
+    scheduler = rig(
+        *zones,
+        *lows,
+        other,
+        node("free", cpu="2"),
+        *members(5),
+        policy=EVICTS + "filter inter_pod_affinity\n",
+    )
+    pause = decide_until_pause(scheduler, victim_count=2)
+    assert "n0" in pause.search.victims.values()
+    scheduler.observe(waits())
+    while not pause.gang.search_progress.kept or scheduler.scheduler.attempt_in_progress:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    group = {"key": "group", "operator": "In", "values": ["g"]}
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchExpressions": [group]},
+    }
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if comes:
+        scheduler.observe(low("rejects", "other", cpu="1", spec={"affinity": affinity}, priority=200))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    evicted = victims(scheduler).keys()
+    assert evicted == {f"low{index}" for index in range(int(comes), 5 + int(comes))}
+    assert len(finish(scheduler)) == 5
 
 
 def test_a_failed_search_forgets_what_it_has_found() -> None:

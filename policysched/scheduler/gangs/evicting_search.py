@@ -35,7 +35,7 @@ from policysched.scheduler.gangs.gang_overlay import (
     without_gone_victims,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
-from policysched.scheduler.gangs.last_questions import doubtful_victims
+from policysched.scheduler.gangs.last_questions import doubtful_victims, still_fits
 from policysched.scheduler.preemption.best_candidate_search import (
     PODS_MAX,
     BestFirstSearch,
@@ -306,6 +306,17 @@ class EvictingSearch:
 
     def _is_pending(self, pod: PendingPod) -> bool:
         return self.gang.pending_members.get(pod.uid) is pod
+
+    def is_outdated(self) -> Steps[bool]:
+        """Whether a member that keeps its node from an earlier attempt, and was not evaluated in this one, does not fit there any
+        more: samples and the terms of pods on other nodes count as well. The next attempt looks for another node."""
+        is_outdated = False
+        for index, each in enumerate(self.kept[: self.kept_count]):
+            if each.is_local:  # the others were evaluated
+                yield from self._pause(NEW_CLASS_COST + self._evaluation_cost(each.pod))
+                if not still_fits(self.context, self.overlay, each.pod, each.node.name):
+                    self.kept[index], is_outdated = replace(each, found_ns=0), True
+        return is_outdated
 
     def is_doubtful(self) -> Steps[bool]:
         """Whether victims of before a pause are in doubt. The next attempts spare them, as their owner could have each end like

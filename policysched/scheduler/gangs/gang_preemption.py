@@ -24,6 +24,7 @@ from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.gang_placement import (
+    NODES_CHANGED,
     VICTIMS_CHANGED,
     WAITS_FOR_HELD_CAPACITY,
     GangPlacement,
@@ -180,9 +181,13 @@ def _search_domain(
     outcome = yield from search.run(limit)
     if pauses is not None:
         now_ns = pauses.now_ns
-    if isinstance(outcome, GangPlacement) and (yield from search.is_doubtful()):
-        # A search without pauses holds up everybody.
-        return NoGangPlacement(VICTIMS_CHANGED, retry_ns=now_ns + core.limits.backoff_ns(gang.attempts))
+    if isinstance(outcome, GangPlacement):
+        is_outdated = yield from search.is_outdated()
+        outcome = GangPlacement(tuple(search.placements))  # it may have paused
+        if is_outdated or (yield from search.is_doubtful()):
+            # A search without pauses holds up everybody.
+            message = NODES_CHANGED if is_outdated else VICTIMS_CHANGED
+            return NoGangPlacement(message, retry_ns=search.now_ns + core.limits.backoff_ns(gang.attempts))
     if isinstance(outcome, GangPlacement) or outcome.waits:
         return outcome
     if not has_evictable_pods(core, gang):

@@ -1,14 +1,17 @@
-"""What is asked once more before the evictions for a gang begin, as its search may have paused. If an answer changed, nothing is
-evicted, and the gang is attempted again."""
+"""What is asked once more before the evictions for a gang begin, as its search may have paused, or taken several attempts. If an
+answer changed, nothing is evicted, and the gang is attempted again."""
 
 from collections.abc import Callable, Sequence
 
-from policysched.model.identifiers import PodUid
+from policysched.evaluate import OneNode, Overlay
+from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import GangSearchContext, MemberPlacement
 from policysched.scheduler.preemption.running_gangs import keeps_too_few
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 
 
@@ -37,3 +40,11 @@ def doubtful_victims(
     if keeps_too_few(core, of_gangs, is_leaving):
         doubtful.update(victim.uid for victim in of_gangs)
     return doubtful
+
+
+def still_fits(context: GangSearchContext, overlay: Overlay, pod: PendingPod, node: NodeName) -> bool:
+    """Whether the member, which is on the overlay, fits there beside the other members."""
+    overlay.remove_pod(pod.uid)
+    result = context.evaluate(pod, overlay, OneNode(node))
+    overlay.add_pod(pod.pod, node)
+    return isinstance(result, AttemptSuccess)

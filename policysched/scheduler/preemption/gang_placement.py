@@ -27,6 +27,7 @@ WAITS_FOR_HELD_CAPACITY = (
     "not tried: there is enough capacity once the hold after a kubelet's rejection ends."
 )
 VICTIMS_CHANGED = "not carried out: pods that were chosen as victims may not be evicted any more."
+NODES_CHANGED = "not carried out: a member does not fit any more on the node that was chosen for it."
 GOES_ON_LATER = "not finished: other pods are scheduled first, then the search goes on."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
