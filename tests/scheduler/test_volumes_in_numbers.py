@@ -11,6 +11,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
 from policysched.kube.decode import storage
 from policysched.model.identifiers import VolumeClaimKey
+from policysched.model.pods import PodVolumeClaim
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim, StorageCapacity
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -142,6 +143,22 @@ def test_a_claim_that_gives_up_its_node_wakes_its_own_pods_alone() -> None:
 
     assert not rig.scheduler.ready(rig.now_ns)
     assert rig.counts() == {"unschedulable": 1}
+
+
+def test_an_event_does_not_read_the_claims_of_the_pods_that_it_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The claims of each were hashed some ten times: 190 ms in one piece for 1,000 pods of 400 claims."""
+    rig = rig_with()
+    pods = [
+        pod(f"p{index}", cpu=f"{index + 1}m", spec=using(*[f"c{n}" for n in range(9)])) for index in range(5)
+    ]
+    rig.observe(*pods)
+    rig.settle()
+    hashed = counted(monkeypatch, PodVolumeClaim, "__hash__")
+
+    rig.handle(e.StorageObjectUpdated(claim("c8")))
+
+    assert rig.counts() == {"backoff": 5}
+    assert not hashed
 
 
 # ── what one decision reads ──────────────────────────────────────────────────────────────────────────────────────

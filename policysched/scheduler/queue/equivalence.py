@@ -18,13 +18,34 @@ from policysched.model.pods import Pod
 _QUEUE_ATTRIBUTES = frozenset({("queued",), ("waited",), ("attempts",)})
 
 
+class HashedKey:
+    """A key that is hashed once. A pod has up to a thousand claims, and each event opens all groups that wait for it."""
+
+    __slots__ = ("_hash", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value = value
+        self._hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(self.value)
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HashedKey) and hash(self) == hash(other) and self.value == other.value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
 def compute_equivalence_key(
     plan: Plan, pod: Pod, namespace: Namespace | None, *, reads_queue: bool
 ) -> Hashable:
     """What pods have in common that fail together. `reads_queue`: `program_reads_queue` of the plan's program."""
     if reads_queue:
         return plan.program.name, pod.uid
-    return plan.program.name, plan.read_key(pod, namespace), plan.victims_key(pod, namespace)
+    return HashedKey((plan.program.name, plan.read_key(pod, namespace), plan.victims_key(pod, namespace)))
 
 
 def program_reads_queue(program: Program) -> bool:
