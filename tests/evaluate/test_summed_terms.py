@@ -26,6 +26,8 @@ from tests.evaluate.test_hostile import calls_of, cluster, decision_calls
 from tests.evaluate.test_pod_affinity import Harness
 from tests.hostile import HOST, PREFERRED, REQUIRED, ZONE, not_in
 
+CALLS_PER_LABEL = 8  # its hashes, but no search in an array
+
 SEARCH = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 HUNT = settings(
     max_examples=2000,
@@ -88,6 +90,24 @@ def test_pods_with_labels_that_no_term_names_are_compared_once() -> None:
     assert terms.compared_terms == before
     harness.selected("named", labels={"app": "none-7"})
     assert terms.compared_terms > before, "a term says NotIn of this one"
+
+
+def calls_for_labels(count: int) -> int:
+    """The terms of a placed pod name a value of each label."""
+    placed_pods = PlacedPods({}, 8, {HOST})
+    requirements = [{"key": f"k{i}", "operator": "NotIn", "values": ["v"]} for i in range(count)]
+    term = {"labelSelector": {"matchExpressions": requirements}, "topologyKey": HOST}
+    affinity = {"podAffinity": {PREFERRED: [{"weight": 1, "podAffinityTerm": term}]}}
+    placed_pods.adjust(0, pod("tenant", spec={"affinity": affinity}), 1)
+    labels = {f"k{i}": "w" for i in range(count)}
+    return calls_of(lambda: placed_pods.terms_selecting("default", labels))
+
+
+def test_terms_are_compared_with_all_labels_of_a_pod_at_once() -> None:
+    """A pod can have thousands: those whose values terms name were searched one by one."""
+    calls_for_labels(10)  # what is done once
+
+    assert calls_for_labels(400) - calls_for_labels(200) < 200 * CALLS_PER_LABEL
 
 
 def test_a_changed_namespace_compares_no_pods_of_others_again() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from policysched.evaluate.columns.selector_table import Labels
 from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedTerms
 from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
@@ -30,8 +31,7 @@ _FEW_GROUPS = 64
 """So many that select a pod are read one by one, by each decision; of more, their sums."""
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
 
-_Labels = tuple[tuple[str, str], ...]
-_PodsKey = tuple[str, _Labels]
+_PodsKey = tuple[str, Labels]
 """A namespace, and labels."""
 
 
@@ -91,18 +91,18 @@ class ExistingTerms:
         sums = selecting.sums
         return selecting.groups if sums is None else sums.groups
 
-    def _compared_labels(self, namespace: str, labels: _Labels) -> _PodsKey:
-        """What terms are compared with. A value that none of them names differs from all that one does: pods with ever other
-        values of a label that NotIn requires something of share what selects them."""
+    def _compared_labels(self, namespace: str, labels: Labels) -> _PodsKey:
+        """What terms are compared with. All values of a label that no term names are the same to terms, so pods that differ in
+        such values alone share what selects them."""
         key = namespace, labels
         compared = self._compared.get(key)
         if compared is None:
-            names = self._table.names_value
-            named = [(key, value if names(key, value) else _NOT_NAMED) for key, value in labels]
+            named = self._table.named(labels)
             self._compared_items += 1 + len(labels)
             if self._compared_items > _CACHE_ITEMS_MAX:
                 self._forget_compared()
-            compared = self._compared[key] = namespace, tuple(named)
+            shared = [label if label in named else (label[0], _NOT_NAMED) for label in labels]
+            compared = self._compared[key] = namespace, tuple(shared)
         return compared
 
     def _forget_compared(self) -> None:
@@ -147,7 +147,7 @@ class ExistingTerms:
         versions, values = self._keys_versions, self._selected_values(namespace, labels)
         return versions.get(None, 0), versions.get(namespace, 0), values
 
-    def _selected_values(self, namespace: str, labels: Mapping[str, str]) -> _Labels:
+    def _selected_values(self, namespace: str, labels: Mapping[str, str]) -> Labels:
         anywhere, here = self.selected_keys.get(None, _NO_KEYS), self.selected_keys.get(namespace, _NO_KEYS)
         if not anywhere and not here:
             return ()

@@ -12,6 +12,7 @@ from policysched.model.selector_columns import SelectorColumns, label_hash
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int32]
+Labels = tuple[tuple[str, str], ...]
 
 
 def view(numbers: "array[int]", start: int = 0) -> NDArray[Any]:
@@ -39,9 +40,12 @@ class SelectorTable(SelectorColumns):
         np.add.at(unmet, view(self.changed, start)[found] - first, view(self.changes, start)[found])
         return np.asarray(unmet == 0)
 
-    def names_value(self, key: str, value: str) -> bool:
-        """Whether a selector requires something of this value."""
-        return bool((view(self.label_hashes) == label_hash(key, value)).any())
+    def named(self, labels: Labels) -> frozenset[tuple[str, str]]:
+        """Those labels of whose values a selector requires something. A pod can have thousands of labels."""
+        hashes = {label_hash(key, value): (key, value) for key, value in labels}
+        all_hashes = view(self.label_hashes)
+        found = np.unique(all_hashes[np.isin(all_hashes, np.array(list(hashes), np.int64))])
+        return frozenset([hashes[each] for each in found.tolist()])
 
     def keep(self, kept: Mask) -> None:
         """Drop the other selectors; those that are kept get new numbers, in the same order."""

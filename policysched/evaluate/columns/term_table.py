@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.selector_table import (
+    Labels,
     Mask,
     Numbers,
     SelectorTable,
@@ -115,9 +116,9 @@ class TermTable:
         self._selectors.extend(columns.selectors)
         return group
 
-    def names_value(self, key: str, value: str) -> bool:
-        """Whether a term requires something of this value of a label."""
-        return self._selectors.names_value(key, value)
+    def named(self, labels: Labels) -> frozenset[tuple[str, str]]:
+        """Those labels of whose values a term requires something."""
+        return self._selectors.named(labels)
 
     def kinds_of(self, numbers: NDArray[Any]) -> Numbers:
         """The code of the kind of each group."""
