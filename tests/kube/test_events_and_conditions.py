@@ -439,28 +439,39 @@ def test_few_reports_are_sent_while_many_binds_are_queued_and_conditions_before_
     on_virtual_time(scenario)
 
 
-@pytest.mark.parametrize(
-    ("message", "lines"),
-    [
-        ('admission webhook "x" denied the request: no', 0),
-        ('pods "p" is forbidden: User "policysched" cannot patch resource "pods/status"', 1),
-    ],
-)
-def test_a_condition_that_a_webhook_denies_is_no_line_of_the_log(
-    caplog: pytest.LogCaptureFixture, message: str, lines: int
-) -> None:
-    """A thousand pods wrote a hundred lines a second, of up to 4 KiB each."""
+DENIED = 'admission webhook "x" denied the request: no'
+BY_RBAC = 'pods "p" is forbidden: User "policysched" cannot patch resource "pods/status"'
 
-    async def scenario() -> None:
-        reporting = Reporting(Script([(403, {"kind": "Status", "reason": "Forbidden", "message": message})]))
-        async with running(reporting.reporter.run()):
-            reporting.reporter.set_condition(PodScheduledCondition("a", "p", "u", "Unschedulable", "no"))
+
+async def refused(message: str, *gaps_s: float) -> None:
+    """A condition after each gap."""
+    answer = 403, {"kind": "Status", "reason": "Forbidden", "message": message}
+    reporting = Reporting(Script([answer] * len(gaps_s)))
+    async with running(reporting.reporter.run()):
+        for number, gap_s in enumerate(gaps_s):
+            await asyncio.sleep(gap_s)
+            condition = PodScheduledCondition("a", f"p{number}", f"u{number}", "Unschedulable", "no")
+            reporting.reporter.set_condition(condition)
             await reporting.wait_until_drained()
-        assert reporting.reporter.counts.failed == 1
+    assert reporting.reporter.counts.failed == len(gaps_s)
 
+
+def test_conditions_that_webhooks_deny_are_one_warning_a_minute_with_their_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A thousand pods wrote a hundred lines a second, of up to 4 KiB each; then there was none."""
     with caplog.at_level(logging.WARNING):
-        on_virtual_time(scenario)
-    assert len(caplog.records) == lines
+        on_virtual_time(lambda: refused(DENIED, 0, 1, 1, 61))
+
+    assert [record.__dict__["count"] for record in caplog.records] == [1, 3]
+    assert {record.__dict__["error"] for record in caplog.records} == {DENIED}
+
+
+def test_a_condition_that_rbac_denies_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        on_virtual_time(lambda: refused(BY_RBAC, 0))
+
+    assert len(caplog.records) == 1
 
 
 def test_the_backlog_is_bounded_and_dropped_reports_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -16,6 +17,7 @@ from policysched.kube.client.transport import Transport
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.bind import Binder
+from policysched.kube.write.event_requests import EventRequests
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.report_content import EventContent
 from policysched.model.pod_status import ObservedPod
@@ -85,13 +87,13 @@ def pods_of_unknown_schedulers_get_events() -> AbstractContextManager[Any]:
 
 
 def each_retry_of_an_event_creates_another() -> AbstractContextManager[Any]:
-    create = Reporter._create_event
+    create, numbers = EventRequests.create, count()
 
-    async def anew(self: Reporter, words: EventContent, series: Any) -> None:
-        series.name = f"{words.regarding.name}.{self._random.getrandbits(64):016x}"
+    async def anew(self: EventRequests, words: EventContent, series: Any) -> None:
+        series.name = f"{words.regarding.name}.{next(numbers):016x}"
         await create(self, words, series)
 
-    return patch.object(Reporter, "_create_event", anew)
+    return patch.object(EventRequests, "create", anew)
 
 
 def scheduled_events_are_not_recorded() -> AbstractContextManager[Any]:

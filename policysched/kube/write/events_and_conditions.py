@@ -19,8 +19,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-import orjson
-
 from policysched.kube.client.admission import is_denied_by_admission
 from policysched.kube.client.api import (
     STRATEGIC_PATCH,
@@ -38,15 +36,14 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, TransportError
 from policysched.kube.leader_election import micro_time
+from policysched.kube.write.event_requests import EventRequests
 from policysched.kube.write.namespace_turns import NamespaceTurns, send_in_turn
 from policysched.kube.write.pod_group_status import write_pod_group_status
 from policysched.kube.write.rate_limit import RateLimiter
 from policysched.kube.write.report_content import (
     EventContent,
-    EventObject,
     PodScheduledCondition,
     event_name,
-    truncate_note,
 )
 from policysched.kube.write.report_queue import AnyStatus, EventSeries, ReportQueue
 from policysched.model.pod_groups import PodGroupStatus
@@ -56,7 +53,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
-EVENT_TIMEOUT_S = 10.0
+DENIED_LOG_INTERVAL_S = 60.0
 BESIDE_BINDS_INTERVAL_S = 0.02
 """Between writes while many binds are queued: they may be of one namespace, for which the others do not wait."""
 CONDITION_CONFLICTS_MAX = 4
@@ -118,7 +115,7 @@ class Reporter:
         settings: ReporterSettings = ReporterSettings(),
     ) -> None:
         self._api = api
-        self._instance = instance
+        self._events = EventRequests(api, instance)
         self._now_ns = now_ns
         self._random = random
         self._queued_binds = queued_binds
@@ -136,7 +133,8 @@ class Reporter:
         self._written_conditions: OrderedDict[str, tuple[str, str] | PodGroupStatus] = OrderedDict()
         self._delayed_events: set[asyncio.TimerHandle] = set()
         self._active = 0
-        self._drop_logged_s = float("-inf")
+        self._drop_logged_s = self._denied_logged_s = float("-inf")
+        self._denied_count = 0  # since the last line of the log
         self.counts = ReporterCounts()
 
     @property
@@ -218,6 +216,17 @@ class Reporter:
                 extra={"dropped_total": self.counts.dropped},
             )
 
+    def _count_denied(self, error: ApiStatusError) -> None:
+        """Nobody but a webhook's owner can mend it, but if it denies those of the whole cluster the operator has to know."""
+        self._denied_count += 1
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._denied_logged_s >= DENIED_LOG_INTERVAL_S:
+            log.warning(
+                "admission denies conditions; their pods do not show why they are pending",
+                extra={"count": self._denied_count, "error": error.message},
+            )
+            self._denied_logged_s, self._denied_count = now_s, 0
+
     # ── writing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
@@ -265,9 +274,11 @@ class Reporter:
             # The pod is gone or replaced, or RBAC denies the write: retrying does not help.
             self.counts.failed += 1
             self._finish_condition(condition)
-            is_rbac = isinstance(error, Forbidden) and not is_denied_by_admission(error.message)
-            level = logging.WARNING if is_rbac else logging.DEBUG
+            is_denied = is_denied_by_admission(error.message)
+            level = logging.WARNING if isinstance(error, Forbidden) and not is_denied else logging.DEBUG
             log.log(level, "cannot write a condition", extra={"error": error.message})
+            if is_denied:
+                self._count_denied(error)
         finally:
             # During the backoff no newer condition of this pod is written, and `discard_condition` still works.
             await asyncio.sleep(wait_s)
@@ -369,7 +380,7 @@ class Reporter:
         for _ in range(self._settings.event_attempts_max):
             count = series.count
             try:
-                write = self._create_event if series.written == 0 else self._patch_event_count
+                write = self._events.create if series.written == 0 else self._events.patch_count
                 await send_in_turn(partial(write, content, series))
             except (ServerError, TooManyRequests) as error:
                 await asyncio.sleep(backoff.next_delay_s(error))
@@ -402,46 +413,3 @@ class Reporter:
                 "error": str(error or "no response"),
             },
         )
-
-    async def _create_event(self, content: EventContent, series: EventSeries) -> None:
-        regarding = content.regarding
-        now = micro_time(series.last_ns)
-        note = truncate_note(escape_unprintable(content.note))
-        body: Json = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": series.name, "namespace": regarding.namespace},
-            "eventTime": now,
-            "reportingController": content.scheduler,
-            "reportingInstance": self._instance,
-            "action": content.action,
-            "reason": content.reason,
-            "type": content.type,
-            "note": note,
-            "regarding": _reference(regarding),
-        }
-        if content.related is not None:
-            body["related"] = _reference(content.related)
-        if series.count > 1:
-            body["series"] = {"count": series.count, "lastObservedTime": now}
-        await self._api.post_discarding_response(
-            _events_path(regarding), orjson.dumps(body), params={}, timeout_s=EVENT_TIMEOUT_S
-        )
-
-    async def _patch_event_count(self, content: EventContent, series: EventSeries) -> None:
-        body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
-        await self._api.patch(f"{_events_path(content.regarding)}/{series.name}", body, STRATEGIC_PATCH)
-
-
-def _reference(regarding: EventObject) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": regarding.kind,
-        "namespace": regarding.namespace,
-        "name": regarding.name,
-        "uid": regarding.uid,
-    }
-
-
-def _events_path(regarding: EventObject) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{regarding.namespace}/events"
