@@ -1271,3 +1271,46 @@ def test_counters_of_a_node_are_visited_for_this_node_alone(monkeypatch: pytest.
 
     assert rig.of(c.Prebind)
     assert len(visits) == 2 * NODES
+
+
+@pytest.mark.parametrize("taken_at", range(1, 9))
+def test_a_result_that_was_accepted_in_an_evaluation_is_not_taken_for_a_new_one(
+    monkeypatch: pytest.MonkeyPatch, taken_at: int
+) -> None:
+    """All nodes were searched, and then devices of one changed: its search is divided in evaluations. The device that it holds is
+    allocated to somebody else meanwhile."""
+    rig, _ = heavy_rig(monkeypatch)
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 100)
+    gpus = [
+        gpu(f"g{at:02}", attributes={"uuid": str(min(at, 18)), "first": at == 0, "other": at == 5})
+        for at in range(20)
+    ]
+    first = asking("r0", f"device.attributes['{DRIVER}'].first")
+    same = {"requests": ["r1", "r2"], "matchAttribute": f"{DRIVER}/uuid"}
+    wanted = claim("w", first, asking("r1"), asking("r2"), constraints=[same])
+    rig.handle(
+        *[
+            e.DeviceObjectUpdated(item)
+            for item in (device_slice("n0", *gpus, version=5, generation=5), wanted)
+        ]
+    )
+    allocate(rig, "y", 1, "g00")
+    rig.observe(user(of="w"))
+    rig.settle()
+    allocate(rig, "y", 2)
+    rig.now_ns += 10 * 10**9
+
+    for number in range(1, 12):
+        decide(rig)
+        if number < taken_at:
+            allocate(rig, "z", 100 + number, *["g05"] * (number % 2))
+        elif number == taken_at and not rig.of(c.Prebind):
+            allocate(rig, "y", 3, "g00")
+    rig.settle()
+
+    assert "internal error" not in (rig.pending_message("hostile") or "")
+
+
+def allocate(rig: Rig, name: str, version: int, *gpus: str) -> None:
+    status = given(*gpus, node="n0") if gpus else None
+    rig.handle(e.DeviceObjectUpdated(claim(name, asking(), version=version, status=status)))

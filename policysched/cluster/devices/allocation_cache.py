@@ -58,7 +58,8 @@ searched until a device changes, so that one claim cannot block all others."""
 
 class AllocationCache:
     """Reads slices, classes and usage; changes none of them.
-    `epoch` grows with each attempt after one that was cut off: what the searches rejected then is to be evaluated again."""
+    `epoch` grows with each attempt after one that was cut off: what the searches rejected then is to be evaluated again.
+    So is what an evaluation read that accepted an older result while it ran."""
 
     def __init__(
         self,
@@ -361,6 +362,7 @@ class AllocationCache:
                 if of_pass.number not in allowance.accepted:
                     of_pass.number = self._next_number()
                 allowance.accepted |= {of_pass.number}
+                self.epoch += 1  # the evaluation that is running began without it
             if self._confirms:
                 outcome = DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         cached.number = of_pass.number

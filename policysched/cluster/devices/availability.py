@@ -84,15 +84,16 @@ class AvailableDevices:
 
     @property
     def results_stamp(self) -> Hashable:
-        """The same, and whether the attempt accepts older results."""
-        return self._devices.shared_stamp, self._devices.allocation_cache.accepted
+        """The same, and whether the attempt accepts older results, or accepted some during an evaluation."""
+        cache = self._devices.allocation_cache
+        return self._devices.shared_stamp, cache.accepted, cache.epoch
 
     def stamps_of(self, keys: Iterable[ResourceClaimKey]) -> Hashable:
         """Equal stamps mean that cached results about these claims are valid on nodes whose own
         devices did not change. Changed nodes are reported by `changed_nodes` and the overlay."""
         devices, overlay = self._devices, self._overlay
         claims = tuple([devices.stamps.of_claim(key) for key in keys])
-        shared = self.results_stamp, devices.allocation_cache.epoch
+        shared = self.results_stamp
         if overlay is None:
             return shared, claims
         return (
