@@ -28,7 +28,7 @@ _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may hav
 _NO_KEYS: Set[str] = frozenset()
 _NOT_NAMED = "\0"  # no value of a label
 _FEW_GROUPS = 64
-"""So many that select a pod are read one by one, by each decision; of more, their sums."""
+"""Up to this many groups that select a pod are read one by one by each decision. Of more, their sums are read."""
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
 
 _PodsKey = tuple[str, Labels]
@@ -165,7 +165,7 @@ class ExistingTerms:
             self._changes.add(group.number, row, delta)
 
     def sum_up_changes(self) -> None:
-        """Those that cancel each other are not kept. Not while an overlay is in use."""
+        """Drop changes that cancel each other. Not while an overlay is in use."""
         self._changes.sum_up_if_long()
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:
@@ -204,7 +204,7 @@ class ExistingTerms:
         self._sums_size -= selecting.sums_size
 
     def _measure(self, key: _PodsKey, selecting: _Selecting) -> None:
-        """What was added to the entry counts. Beyond the limits the oldest half of the others is forgotten."""
+        """Count what was added to the entry. Beyond the limits, forget the older half of the others."""
         items, sums = 1 + len(key[1]) + len(selecting.weights) // 4, selecting.sums
         sums_size = 0 if sums is None else sums.size
         self._selecting_items += items - selecting.items

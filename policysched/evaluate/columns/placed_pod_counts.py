@@ -1,8 +1,8 @@
 """`PlacedPodCounts`: the pods of each row as last counted, and the counts of them, which follow as the rows are refreshed.
 
-`PlacedPods` is built from all placed pods, whose terms may be very many. So that no decision waits for it in one piece it is
-built in steps before the first one, row by row: pods of a row that has not its turn yet are left out, as the row is read later.
-Whoever reads it earlier builds the rest at once.
+`PlacedPods` is built from all placed pods, which may have very many terms. It is built row by row, in steps before the first
+decision, so that no decision waits for it in one piece. Meanwhile, changes of rows that were not read yet are left out: these
+rows are read later. Whoever reads `placed` before the last step builds the rest at once.
 """
 
 import sys

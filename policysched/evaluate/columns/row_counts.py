@@ -13,13 +13,14 @@ _VERSIONS = itertools.count(1)
 
 
 def new_version() -> int:
-    """One that no count has had."""
+    """A version that no count has had."""
     return next(_VERSIONS)
 
 
 class RowCounts:
-    """A count per row: sparse, and from the first use on also an array. No two counts have the same `version`, but copies until
-    they change: an overlay that follows the cluster makes its copies anew, after other numbers of changes."""
+    """A count per row: sparse, and from the first use on also an array. Counts with the same `version` are equal: only a copy
+    that has not changed, and counts that were always empty, share one. Versions are unique in the process, because an overlay
+    that follows the cluster makes its copies anew, after other numbers of changes."""
 
     __slots__ = ("_array", "rows", "version")
 
@@ -90,14 +91,14 @@ class DenseCounts(RowCounts):
         assert amounts[row] >= 0, f"row {row} has {amounts[row]} pods"
 
     def replace(self, amounts: CountArray) -> None:
-        """With amounts for all rows that have any."""
+        """Take over amounts by row. Rows beyond the end of the array have no pods."""
         size = max(len(amounts), len(self._amounts))
         if not np.array_equal(self.array(size), np.pad(amounts, (0, size - len(amounts)))):
             self.version = new_version()
             self._amounts = amounts
 
     def array(self, capacity: int) -> CountArray:
-        """At least so long."""
+        """float64, `capacity` long or longer. Read-only."""
         missing = capacity - len(self._amounts)
         if missing > 0:
             self._amounts = np.concatenate((self._amounts, np.zeros(missing)))

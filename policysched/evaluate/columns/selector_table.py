@@ -1,4 +1,4 @@
-"""`SelectorTable`: which of very many label selectors select certain labels, found for all at once."""
+"""`SelectorTable`: finds which of very many label selectors select certain labels, for all selectors at once."""
 
 from array import array
 from bisect import bisect_left
@@ -16,7 +16,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 def view(numbers: "array[int]", start: int = 0) -> NDArray[Any]:
-    """Of the numbers from `start` on, without a copy. To be dropped before numbers are added."""
+    """The numbers from `start` on, without a copy. Drop the view before numbers are added: the array could not grow."""
     return np.frombuffer(numbers, numbers.typecode)[start:]
 
 
@@ -25,7 +25,7 @@ def filtered(numbers: "array[int]", kept: Mask) -> "array[int]":
 
 
 def renumbered(numbers: "array[int]", kept: Mask, new: Numbers) -> "array[int]":
-    """Those that are kept, each by its new number."""
+    """The numbers that are kept, each replaced by its new number."""
     return array("i", new[view(numbers)[kept]].tobytes())
 
 

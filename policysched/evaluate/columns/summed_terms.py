@@ -1,4 +1,4 @@
-"""`SummedTerms`: very many groups of terms that select the same pods, as a few.
+"""`SummedTerms`: the sums of very many groups of terms that select the same pods.
 
 A tenant's thousands of pods can each have terms that select every pod of the cluster (`NotIn`, an empty selector). A decision
 reads the counts of all groups that select its pod, again for each rule. So of very many they are kept as sums, times the
@@ -95,7 +95,7 @@ class SummedTerms:
 
     @property
     def size(self) -> int:
-        """In numbers that are kept."""
+        """How many numbers are kept."""
         return 2 * len(self._times[1]) + sum(group.row_counts.size for group in self._by_kind.values())
 
     @property
@@ -104,7 +104,7 @@ class SummedTerms:
         return len(self._times[1]) == len(self._table.groups) and position == self._changes.end
 
     def catch_up(self) -> int:
-        """Count the groups and changes that came since. How many terms were compared."""
+        """Count the groups and changes since the last call. Returns how many terms were compared."""
         compared = self._compare()
         if self._epoch != self._changes.epoch:
             self._count_again()
@@ -117,7 +117,7 @@ class SummedTerms:
         return compared
 
     def _count_again(self) -> None:
-        """The changes were summed up. The groups are as before, so that no term is compared again."""
+        """Start again after changes were summed up. Groups keep their numbers then, so no term is compared again."""
         self._epoch, self._position = self._changes.epoch, 0
         for summed in self._by_kind.values():
             summed.row_counts.clear()
@@ -128,7 +128,7 @@ class SummedTerms:
         return np.where(self._table.kinds_of(groups) == kind, self._times[sign][groups], 0)
 
     def _compare(self) -> int:
-        """The new groups. They may have no pod yet, but on an overlay."""
+        """Compare the new groups. Some of them may have pods on an overlay alone."""
         first = len(self._times[1])
         if first == len(self._table.groups):
             return 0
@@ -149,7 +149,7 @@ class SummedTerms:
     def _by_kinds(
         self, groups: NDArray[Any], chosen: NDArray[np.intp]
     ) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Those of the groups that are chosen, by their kind."""
+        """Divide the chosen groups by their kind."""
         kinds = self._table.kinds_of(groups[chosen])
         for kind in np.unique(kinds).tolist():
             yield kind, chosen[kinds == kind]

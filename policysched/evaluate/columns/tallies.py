@@ -1,8 +1,8 @@
 """`Tallies`: counts of the placed pods that matchers match.
 
 A tenant can have thousands of pods, no two with equal labels, thousands of selectors that select nearly all of them, and change
-the pods all the time. So a new tally visits no pod and no class of pods: it is summed up from arrays. And a pod that comes or goes
-visits no tally: whoever reads one has it compared with what changed since, many changes at once.
+the pods all the time. So a new tally visits no pod and no class of pods: it is summed up from arrays. A pod that comes or goes
+visits no tally: a tally catches up with all changes at once when it is read.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ _TALLIES_MAX = 512
 _TALLIED_SELECTORS_MAX = 16_384
 """Of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one."""
 _CHANGES_MAX = 4_096
-"""After more a tally is summed up anew."""
+"""A tally that missed more changes is summed up anew."""
 _FEW_CHANGES = 16  # so few are compared with a selector one by one
 
 Change = tuple[int, PodClass, int]
@@ -59,7 +59,7 @@ PodCount = MatchedPodCounts | TermGroup | SummedGroup
 
 
 class Tallies:
-    """The tallies by matcher; one that was evicted stays right. `position`: of the last change of pods."""
+    """The tallies by matcher. A tally that was evicted still catches up. `position`: of the last change of pods."""
 
     def __init__(self, table: PodClassTable) -> None:
         self.position = 0

@@ -1,4 +1,4 @@
-"""`TermChanges`: how the pods of groups of terms changed, as columns: which group, on which row, how many pods more."""
+"""`TermChanges`: a log of the pods with groups of terms, as columns: the group, the row, and how many pods were added."""
 
 from array import array
 from typing import Any
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from policysched.evaluate.columns.selector_table import view
 
 _SPARE = 4096
-"""So many changes more than twice the cells in use are kept, before those of a cell become one."""
+"""Changes are summed up when there are this many more than twice the cells in use."""
 
 
 class TermChanges:
@@ -36,7 +36,7 @@ class TermChanges:
         self._deltas.append(delta)
 
     def since(self, position: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """The groups, rows and deltas from there on. To be dropped before one is added."""
+        """The groups, rows and deltas from the position on. Drop them before a change is added: the arrays could not grow."""
         return view(self._groups, position), view(self._rows, position), view(self._deltas, position)
 
     def sum_up_if_long(self) -> None:
@@ -44,7 +44,7 @@ class TermChanges:
             self._sum_up(self._groups)
 
     def renumber(self, numbers: NDArray[np.int32]) -> None:
-        """By the old number of a group, its new one, or -1: it has no pod."""
+        """`numbers`: the new number of each group, by its old one; -1 for a group without pods."""
         self._sum_up(array("i", numbers[view(self._groups)].tobytes()))
 
     def _sum_up(self, groups: "array[int]") -> None:

@@ -5,8 +5,8 @@ from policysched.model.affinity import TermSet
 
 
 class TermGroup:
-    """The placed pods that have the terms. `row_counts` counts them. `number`: among all groups, until some are dropped.
-    `dropped`: no pod has them any more."""
+    """The placed pods that have the terms, counted by `row_counts`. `number`: the index in the table, which changes when
+    groups are dropped. `dropped`: no pod has the terms any more."""
 
     __slots__ = ("dropped", "number", "row_counts", "terms", "topology_key", "use")
 
