@@ -64,6 +64,7 @@ class _CachedColumn:
     rejection_codes: DeviceRejectionCodes
     position: int
     revision: Hashable
+    stamp: Hashable = None
 
 
 class DeviceRejectionCache:
@@ -71,14 +72,21 @@ class DeviceRejectionCache:
         self._columns: OrderedDict[Hashable, _CachedColumn] = OrderedDict()
 
     def column_for(
-        self, rows: ChangeLoggedRows, spec: Hashable, revision: Hashable, check: DeviceRejectionCheck
+        self,
+        rows: ChangeLoggedRows,
+        spec: Hashable,
+        revision: Hashable,
+        stamp: Hashable,
+        check: DeviceRejectionCheck,
     ) -> DeviceRejectionCodes:
-        """The whole current column. Read-only."""
+        """The whole current column. Read-only. Where searches exceeded their limit, it is kept until `stamp` changes, with
+        devices of any node: then they are searched again."""
         cached = self._columns.get(spec)
         touched = None
         if (
             cached is not None
             and cached.revision == revision
+            and cached.stamp in (None, stamp)
             and len(cached.rejection_codes.codes) == rows.capacity
         ):
             touched = rows.touched_since(cached.position)
@@ -95,10 +103,9 @@ class DeviceRejectionCache:
             column.codes[row] = 0 if node is None else column.code(check(node))
         cached.position = rows.log_end
         self._columns.move_to_end(spec)
-        if any(
-            rejection is not None and rejection[0] in (STEPS_EXCEEDED, SEARCH_CONTINUES)
-            for rejection in column.rejections
-        ):
+        reasons = {rejection.reason for rejection in column.rejections if rejection is not None}
+        cached.stamp = stamp if STEPS_EXCEEDED in reasons else None
+        if SEARCH_CONTINUES in reasons:
             del self._columns[spec]  # a search that was cut short does not predict the next one
         elif len(self._columns) > _CACHED_COLUMNS_MAX:
             self._columns.popitem(last=False)

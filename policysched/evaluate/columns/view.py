@@ -201,7 +201,7 @@ class View:
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
         rejections = columns.device_rejections.column_for(
-            columns, spec, revision, lambda node: check(node, available)
+            columns, spec, revision, available.stamp, lambda node: check(node, available)
         )
         if overlay is None or not (overlay.node_changes or overlay.shared_changes):
             return replace(rejections, codes=rejections.codes[self.rows])
