@@ -92,6 +92,16 @@ def test_pods_with_labels_that_no_term_names_are_compared_once() -> None:
     assert terms.compared_terms > before, "a term says NotIn of this one"
 
 
+def test_no_value_of_a_term_stands_for_those_that_no_term_names() -> None:
+    placed_pods = PlacedPods({}, 8, {HOST})
+    requirement = {"key": "app", "operator": "In", "values": ["\0", ""]}
+    term = {"labelSelector": {"matchExpressions": [requirement]}, "topologyKey": HOST}
+    placed_pods.adjust(0, pod("tenant", spec={"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}), 1)
+
+    assert placed_pods.terms_selecting("default", {"app": ""})
+    assert not placed_pods.terms_selecting("default", {"app": "web"})
+
+
 def calls_for_labels(count: int) -> int:
     """The terms of a placed pod name a value of each label."""
     placed_pods = PlacedPods({}, 8, {HOST})

@@ -26,13 +26,12 @@ from policysched.model.namespaces import Namespace
 
 _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _NO_KEYS: Set[str] = frozenset()
-_NOT_NAMED = "\0"  # no value of a label
 _FEW_GROUPS = 64
 """Up to this many groups that select a pod are read one by one by each decision. Of more, their sums are read."""
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
 
-_PodsKey = tuple[str, Labels]
-"""A namespace, and labels."""
+_PodsKey = tuple[str, tuple[tuple[str, str | None], ...]]
+"""A namespace, and labels. A value that no term names is None."""
 
 
 @dataclass(slots=True)
@@ -63,7 +62,7 @@ class ExistingTerms:
         self._table = TermTable()
         self._groups: dict[TermSet, TermGroup] = {}
         self._changes = TermChanges()
-        self._compared: dict[_PodsKey, _PodsKey] = {}
+        self._compared: dict[tuple[str, Labels], _PodsKey] = {}
         self._compared_items = 0
         self._selecting: dict[_PodsKey, _Selecting] = {}
         self._selecting_items = 0
@@ -101,7 +100,7 @@ class ExistingTerms:
             self._compared_items += 1 + len(labels)
             if self._compared_items > _CACHE_ITEMS_MAX:
                 self._forget_compared()
-            shared = [label if label in named else (label[0], _NOT_NAMED) for label in labels]
+            shared = [label if label in named else (label[0], None) for label in labels]
             compared = self._compared[key] = namespace, tuple(shared)
         return compared
 

@@ -32,10 +32,10 @@ def renumbered(numbers: "array[int]", kept: Mask, new: Numbers) -> "array[int]":
 class SelectorTable(SelectorColumns):
     """A comparison takes nanoseconds for each requirement, or value of one."""
 
-    def selected(self, labels: Mapping[str, str], first: int = 0) -> Mask:
-        """bool for each selector from the number `first` on."""
+    def selected(self, labels: Mapping[str, str | None], first: int = 0) -> Mask:
+        """bool for each selector from the number `first` on. A label without a value has one that no selector names."""
         unmet, start = view(self.unmet, first).copy(), bisect_left(self.changed, first)
-        hashes = [label_hash(key, each) for key, value in labels.items() for each in (value, None)]
+        hashes = [label_hash(key, each) for key, value in labels.items() for each in {value, None}]
         found = np.flatnonzero(np.isin(view(self.label_hashes, start), np.array(hashes, np.int64)))
         np.add.at(unmet, view(self.changed, start)[found] - first, view(self.changes, start)[found])
         return np.asarray(unmet == 0)

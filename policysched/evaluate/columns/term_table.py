@@ -27,11 +27,12 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PodsToSelect:
-    """Pods of a namespace with these labels. `namespace_labels` None: the namespace is unknown."""
+    """Pods of a namespace with these labels; a value that no term names is None. `namespace_labels` None: the namespace is
+    unknown."""
 
     namespace: str
     namespace_labels: Mapping[str, str] | None
-    labels: Mapping[str, str]
+    labels: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
