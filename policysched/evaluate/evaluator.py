@@ -3,7 +3,7 @@
 `snapshots` keeps the columns (one set for all policies), `evaluation_cache` the recent evaluations.
 """
 
-from collections.abc import Collection, Generator, Hashable, Iterator, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterator, Mapping, Sequence
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.pod_claims import uses_devices
@@ -190,15 +190,15 @@ class Evaluator:
         overlay: Overlay,
         pods_needed: int,
         same_requests: bool,
-    ) -> tuple[tuple[str, ...], ...]:
-        """The values of the labels `keys` of feasible nodes, in the order of the scores.
+    ) -> Mapping[tuple[str, ...], int]:
+        """The values of the labels `keys` of feasible nodes, in the order of the scores, with how many pods they may take.
 
         With `same_requests` all `pods_needed` pods request the same, and domains that are known to
         be too small for them are left out.
         """
         self._columns.refresh()
         if self.over_budget_message(pod) is not None or self._admission_rejection(plan, pod) is not None:
-            return ()
+            return {}
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
         evaluation, snapshot = self._evaluations.get(plan, variant, context, overlay)

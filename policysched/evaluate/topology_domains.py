@@ -23,6 +23,9 @@ from policysched.evaluate.plan.lowering import Variant
 from policysched.lang.ir.rules import BuiltinFilter
 from policysched.model.identifiers import NodeName
 
+_MANY_PODS = 2**31
+"""More than a gang has."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomain:
@@ -90,25 +93,31 @@ def candidate_domains(
     order: Array,
     pod_capacity: Array | None,
     pods_needed: int,
-) -> tuple[tuple[str, ...], ...]:
-    """Values of the labels of the feasible nodes that have all of them. `order` lists the rows, best first. `pod_capacity` is an
-    upper bound of the members that each row takes, None where it is not known; domains that
-    cannot take `pods_needed` are left out.
+) -> dict[tuple[str, ...], int]:
+    """Values of the labels of the feasible nodes that have all of them, with how many members they take.
+    `order` lists the rows, best first. `pod_capacity` is an upper bound of the members that each row takes, None
+    where it is not known; domains that cannot take `pods_needed` are left out.
     """
     columns = [view.column(NodeMapEntryColumn("labels", key)) for key in keys]
-    pod_counts: dict[tuple[int, ...], int] = {}
-    for row in order.tolist():
-        codes = tuple(int(column[row]) for column in columns)
-        if ABSENT not in codes and evaluation.feasible[row]:
-            pod_counts[codes] = pod_counts.get(codes, 0) + (
-                pods_needed if pod_capacity is None else min(pods_needed, int(pod_capacity[row]))
-            )
-    strings = view.codes.strings.values
-    return tuple(
-        tuple(strings[code] for code in codes)
-        for codes, members in pod_counts.items()
-        if members >= pods_needed
+    has_all_keys = np.logical_and.reduce([column[order] != ABSENT for column in columns])
+    rows = order[has_all_keys & evaluation.feasible[order]]
+    # Of each domain the number of its first row.
+    domains, firsts = np.zeros(len(rows), np.intp), np.zeros(1 if len(rows) else 0, np.intp)
+    for column in columns:
+        _, codes = np.unique(column[rows], return_inverse=True)
+        _, firsts, domains = np.unique(
+            domains * (len(rows) + 1) + codes, return_index=True, return_inverse=True
+        )
+    taken = (
+        np.full(len(rows), _MANY_PODS) if pod_capacity is None else np.minimum(pod_capacity[rows], _MANY_PODS)
     )
+    totals = np.bincount(domains, weights=taken, minlength=len(firsts))
+    in_order = [domain for domain in np.argsort(firsts).tolist() if totals[domain] >= pods_needed]
+    strings = view.codes.strings.values
+    return {
+        tuple(strings[int(column[rows[firsts[domain]]])] for column in columns): int(totals[domain])
+        for domain in in_order
+    }
 
 
 def pod_capacity(requests: Mapping[str, int], variant: Variant, view: View) -> Array | None:

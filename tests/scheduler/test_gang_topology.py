@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -384,3 +385,37 @@ def test_members_in_queue_order_are_not_neighbours(monkeypatch: pytest.MonkeyPat
 
 def _nothing() -> Iterator[int]:
     yield from ()
+
+
+def searched_domains(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
+    """Of a gang that fits in none of forty racks, though each has room for it: how many were searched, how many overlays are kept
+    of them, and how often all racks were looked at."""
+    kept: list[bool] = []
+    looks: list[object] = []
+    backtrack, feasible = GangAttempts._with_backtracking, gang_domains._feasible_domains
+
+    def with_backtracking(self: GangAttempts, gang: QueuedGang, searches: Any, trial: Any) -> Any:
+        kept.extend(search.overlay is not None for search in searches)
+        return backtrack(self, gang, searches, trial)
+
+    def feasible_domains(*args: Any) -> Any:
+        looks.append(args)
+        return feasible(*args)
+
+    monkeypatch.setattr(GangAttempts, "_with_backtracking", with_backtracking)
+    monkeypatch.setattr(gang_domains, "_feasible_domains", feasible_domains)
+    nodes = [node(f"n{number}", cpu="3", labels={"rack": f"r{number}"}) for number in range(40)]
+    rig = Rig(TOGETHER.format(least=17, more="") + "filter node_ports\n", *nodes)
+    rig.observe(*[pod(f"m{i}", cpu="0.1", host_ports=[80], labels={"group": "g"}) for i in range(17)])
+    rig.settle()
+    assert rig.placements() == {}
+    return len(kept), sum(kept), len(looks)
+
+
+def test_of_domains_without_a_placement_no_overlay_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5,000 of them took 350 MB on 5,000 nodes, more with more terms."""
+    assert searched_domains(monkeypatch)[:2] == (40, 0)
+
+
+def test_the_closest_domain_is_found_with_one_look_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert searched_domains(monkeypatch)[2] == 2

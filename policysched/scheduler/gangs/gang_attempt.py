@@ -224,9 +224,10 @@ class GangAttempts:
             enough = search.fits and len(search.fits) >= gang.needed_count
             if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
                 return search
-            searches.append(search)
             if self._is_cut_off:
                 return search
+            search.overlay = None  # one for each of thousands of domains would fill the memory
+            searches.append(search)
             budget.spend(search.operations, search.evaluations)
             if budget.is_exceeded:
                 self._core.records.counters.count_over_budget(gang.policy)

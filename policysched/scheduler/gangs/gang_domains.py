@@ -52,7 +52,8 @@ def candidate_domains(
         tried_keys.add(key)
         untried_count -= class_sizes[key]
         yield member
-        for domain in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, clock()):
+        for values in _feasible_domains(core, gang, member, keys, gang.needed_count, same_requests, clock()):
+            domain = _domain(keys, values)
             if domain not in yielded:
                 yielded.add(domain)
                 yield domain
@@ -71,14 +72,9 @@ def closest_domain(
     ):
         return None
 
-    def domains(pods_needed: int) -> list[TopologyDomain]:
-        return _feasible_domains(core, gang, first, keys, pods_needed, True, now_ns)
-
-    low, high = 0, gang.needed_count  # some domain takes `low` members, and none is known to take `high`
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if domains(middle) else (low, middle)
-    return domains(low)[0] if low else None
+    taken = _feasible_domains(core, gang, first, keys, 1, True, now_ns)
+    most = min(max(taken.values(), default=0), gang.needed_count - 1)
+    return next((_domain(keys, values) for values, pods in taken.items() if pods >= most > 0), None)
 
 
 def _feasible_domains(
@@ -89,8 +85,9 @@ def _feasible_domains(
     pods_needed: int,
     same_requests: bool,
     now_ns: int,
-) -> list[TopologyDomain]:
-    domains = core.evaluator.candidate_domains(
+) -> Mapping[tuple[str, ...], int]:
+    """Values of the labels, with how many pods they may take."""
+    return core.evaluator.candidate_domains(
         core.plan(member.policy),
         member.pod,
         keys,
@@ -100,7 +97,6 @@ def _feasible_domains(
         pods_needed=pods_needed,
         same_requests=same_requests,
     )
-    return [_domain(keys, values) for values in domains]
 
 
 def preemption_domains(
