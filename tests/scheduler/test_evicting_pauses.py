@@ -16,6 +16,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs import gang_preemption, kept_placements
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.pause import Pause
@@ -238,6 +239,30 @@ def test_a_pause_beside_hundreds_of_victims_changes_overlays_in_pieces(
     scheduler.pass_time(1)
     assert len(finish(scheduler)) == 20
     assert change != "pods come" or {"p0", "p1", "p2"} <= scheduler.placements().keys()
+
+
+def test_to_follow_the_cluster_after_a_pause_is_a_piece_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It visits all victims, and the next member looks for its own in the next call."""
+    scheduler = rig(*full_nodes(6), *members(6))
+    decide_until_pause(scheduler, 3)
+    done, follow, evaluate = list[str](), EvictingSearch._follow_cluster, PodAttempts.evaluate
+
+    def following(search: EvictingSearch) -> Steps[None]:
+        done.append("follows")
+        return follow(search)
+
+    def evaluating(*arguments: Any, **more: Any) -> Any:
+        done.append("evaluates")
+        return evaluate(*arguments, **more)
+
+    monkeypatch.setattr(EvictingSearch, "_follow_cluster", following)
+    monkeypatch.setattr(PodAttempts, "evaluate", evaluating)
+    scheduler.observe(node("new", cpu="1"))
+    while not done or scheduler.scheduler.attempt_paused:
+        done.clear()
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert done == ["follows"]
 
 
 def test_victims_of_many_members_are_evicted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

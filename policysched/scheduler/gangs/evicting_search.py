@@ -292,6 +292,7 @@ class EvictingSearch:
             self.budgets.evict(placement.candidate.victims)
         self.usage = present_quotas(core, self.gang, self.result)
         self.candidate_cache.clear()
+        yield 1 + (len(self.placements) + len(self.result.victims)) // 10
 
     def _follow_cluster(self) -> Steps[None]:
         core, result, changed = self.core, self.result, self.overlay.changed_nodes()
