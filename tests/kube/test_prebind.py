@@ -232,6 +232,32 @@ def test_pods_that_come_and_go_where_no_claim_is_written_keep_no_devices() -> No
     on_virtual_time(scenario)
 
 
+@pytest.mark.parametrize("others", [0, 1, 2])
+@pytest.mark.parametrize("passes", range(6))
+def test_a_pod_that_is_gone_in_the_moment_its_turn_comes_is_answered_once(passes: int, others: int) -> None:
+    """The turn is given in one pass of the event loop, and its task begins in a later one: the writer ended with an error."""
+
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        async with running(bench.writer.run()):
+            await asyncio.sleep(1)
+            pods = [PodUid(f"uid-{index}") for index in range(1 + others)]
+            for uid in pods:
+                bench.writer.put(Prebind(uid, "other", uid, NodeName("a"), (), ()))
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            for uid in pods:
+                bench.writer.abandon(uid)
+            await asyncio.sleep(1)
+            assert sorted(outcome.uid for outcome in bench.outcomes) == pods  # type: ignore[union-attr]
+            assert bench.writer.in_flight == 0
+
+            bench.put("other", "later")
+            await until(lambda: len(bench.outcomes) == len(pods) + 1, "the next claim", within_s=1)
+
+    on_virtual_time(scenario)
+
+
 def test_a_claim_that_was_never_created_is_gone_at_once() -> None:
     async def scenario() -> None:
         bench = RefusedAllocations()

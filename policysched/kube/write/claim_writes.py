@@ -176,7 +176,8 @@ class PrebindWriter:
     def _drop(self, waiting: _Waiting) -> None:
         namespace = _namespace(waiting.command)
         self._take(namespace, waiting)
-        self._turns.discard(namespace)
+        if self._turns.waiting(namespace):  # else its turn has come, and finds nothing
+            self._turns.discard(namespace)
 
     def _take(self, namespace: str, waiting: _Waiting) -> None:
         in_namespace = self._waiting[namespace]
@@ -189,7 +190,9 @@ class PrebindWriter:
         await self._turns.run(self._begin_next)
 
     async def _begin_next(self, namespace: str) -> None:
-        waiting = next(iter(self._waiting[namespace]))
+        waiting = next(iter(self._waiting.get(namespace, ())), None)
+        if waiting is None:
+            return  # dropped between its turn and this task
         self._take(namespace, waiting)
         await self._carry_out(waiting.command, waiting.is_current)
 
