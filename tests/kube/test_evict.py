@@ -404,6 +404,26 @@ def test_nominations_of_one_pod_are_written_in_order() -> None:
     assert nodes == ["a", None]
 
 
+class BrokenForAWhile(Script):
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        answer = await super().request(request)
+        return answer if asyncio.get_running_loop().time() > 20.0 else ApiResponse(*BROKEN_ANSWER)
+
+
+def test_a_nomination_is_cleared_although_the_server_has_errors_for_a_while() -> None:
+    """Nobody waits for it. It was given up after 5 s, as the write of an eviction (simulation seed 400809)."""
+    script = BrokenForAWhile([OK])
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(script))
+        async with running(bench.evictor.run()):
+            bench.evictor.put(ClearNomination(PodUid("u0"), "default", "high"))
+            await until(lambda: not bench.evictor.in_flight, "the write")
+            assert asyncio.get_running_loop().time() > 20.0
+
+    on_virtual_time(scenario)
+
+
 def test_a_nomination_that_is_cleared_again_and_again_while_requests_hang_is_one_command() -> None:
     async def scenario() -> None:
         evictor = Bench(ApiClient(HangingNamespace([OK]))).evictor

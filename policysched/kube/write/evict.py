@@ -13,10 +13,12 @@ order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
 
 import asyncio
+import math
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -144,8 +146,8 @@ class Evictor:
                     self.counts.refused += 1
                 self._deliver(outcome)
             case ClearNomination(uid, namespace, name):
-                try:
-                    await self._nominate(uid, namespace, name, None)
+                try:  # nobody waits for it: errors are retried as long as hanging requests
+                    await self._nominate(uid, namespace, name, None, error_timeout_s=math.inf)
                 except (ApiStatusError, RequestAbandoned):
                     return  # gone or unreachable: the scheduler does not depend on the status field
 
@@ -195,10 +197,19 @@ class Evictor:
             return
         self._deletable_namespaces.add(victim.namespace)
 
-    async def _nominate(self, uid: PodUid, namespace: str, name: str, node: str | None) -> None:
+    async def _nominate(
+        self,
+        uid: PodUid,
+        namespace: str,
+        name: str,
+        node: str | None,
+        *,
+        error_timeout_s: float | None = None,
+    ) -> None:
         """A merge patch with the UID: the server refuses it for another pod of that name."""
         body: Json = {"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}}
-        await self._retry(namespace, lambda: self._patch_status(namespace, name, body))
+        patch = partial(self._patch_status, namespace, name, body)
+        await self._retry(namespace, patch, error_timeout_s=error_timeout_s)
 
     async def _delete_victim(self, victim: Victim, evict: Evict, is_current: IsCurrent) -> bool:
         """False: the victim was already gone."""
@@ -243,13 +254,20 @@ class Evictor:
         )
 
     async def _retry(
-        self, namespace: str, request: Callable[[], Awaitable[None]], is_current: IsCurrent = None
+        self,
+        namespace: str,
+        request: Callable[[], Awaitable[None]],
+        is_current: IsCurrent = None,
+        *,
+        error_timeout_s: float | None = None,
     ) -> None:
-        """`namespace`: whose webhooks it meets. Raises RequestAbandoned, or a final ApiStatusError."""
+        """`namespace`: whose webhooks it meets. `error_timeout_s` None: as the settings say. Raises RequestAbandoned, or a final
+        ApiStatusError."""
         blame(namespace)
-        timeout_s, error_timeout_s = self._settings.retry_timeout_s, self._settings.error_timeout_s
+        settings = self._settings
+        errors_s = settings.error_timeout_s if error_timeout_s is None else error_timeout_s
         await self._retrier.retry_until_answered(
-            request, timeout_s, is_current, error_timeout_s=error_timeout_s
+            request, settings.retry_timeout_s, is_current, error_timeout_s=errors_s
         )
 
     async def _delete(self, victim: Victim, *, dry_run: bool = False, is_current: IsCurrent = None) -> None:
