@@ -74,6 +74,8 @@ class OrderChecker:
             ):
                 behind.add(other.namespace)
                 continue
+            if self._waits_for_own_reasons(other):
+                continue
             group = self._core.queue.group_of(other)
             if (
                 group is not None
@@ -104,7 +106,7 @@ class OrderChecker:
                 and entry.state in _WAITING_STATES
                 and not (entry.state is QueueState.BACKING_OFF and entry.in_error_backoff)
                 and not pod.admission_rejected
-                and not self._waits_for_own_reasons(entry)
+                and (entry.state is QueueState.ACTIVE or not self._waits_for_own_reasons(entry))
             ):
                 entries[entry] = None
         return list(entries)
