@@ -11,6 +11,7 @@ import pytest
 
 from policysched.kube.client.api import MESSAGE_CHARACTERS_MAX, ApiClient
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.server_probe import ServerProbe
 from policysched.kube.client.transport import ApiRequest, ApiResponse, TransportError
 from policysched.kube.write.evict import EvictionOutcome, Evictor
 from policysched.model.identifiers import NodeName, PodUid
@@ -173,7 +174,8 @@ def test_a_403_of_a_webhook_is_no_lack_of_permissions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "text"), [(404, "not found"), (409, "the UID"), (410, "gone"), (422, "metadata.uid: Invalid")]
+    ("status", "text"),
+    [(404, "not found"), (409, "the UID"), (410, "gone"), (422, "metadata.uid: Invalid"), (429, "later")],
 )
 def test_a_victim_is_not_gone_because_its_webhook_says_so(status: int, text: str) -> None:
     """Whoever evicted it waited for its end for ever, and was never to evict another pod."""
@@ -274,6 +276,35 @@ def test_a_victim_whose_webhook_hangs_is_given_up_soon() -> None:
         hanging = Victim(PodUid("v"), "hanging", "v")
         outcome = await bench.outcome(evict(hanging), within_s=11)  # of the dry run, and of the condition
         assert isinstance(outcome, EvictionRefused) and outcome.refused == hanging.uid
+
+    on_virtual_time(scenario)
+
+
+class ClosedConnections(Script):
+    """What the API server does at the code 5000 of a webhook in the namespace `hanging`. `all_closed`: it is down."""
+
+    all_closed = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0.01)
+        if self.all_closed or "/namespaces/hanging/" in request.path:
+            raise TransportError("connection closed")
+        return await super().request(request)
+
+
+@pytest.mark.parametrize("all_closed", [False, True])
+def test_a_victim_whose_webhook_has_the_server_close_connections_is_given_up_soon(all_closed: bool) -> None:
+    """Its preemptor waited for 27 s and then chose the same pod again, for ever. Of a server that is down nobody is to blame."""
+
+    async def scenario() -> None:
+        script = ClosedConnections([OK])
+        script.all_closed = all_closed
+        bench = Bench(ApiClient(script))
+        hanging = Victim(PodUid("v"), "hanging", "v")
+        async with running(ServerProbe(ApiClient(script), bench.connectivity).run()):
+            outcome = await bench.outcome(evict(hanging), within_s=30 if all_closed else 6)
+        assert isinstance(outcome, EvictionRefused)
+        assert outcome.refused == (None if all_closed else hanging.uid)
 
     on_virtual_time(scenario)
 

@@ -271,7 +271,7 @@ LONG = b"x" * ERROR_BODY_BYTES_MAX
 DENIAL = b'"message":"admission webhook \\"x\\" denied the request: no","code":%d}'
 
 
-@pytest.mark.parametrize("code", [401, 404, 409, 410])
+@pytest.mark.parametrize("code", [401, 404, 409, 410, 429])
 @pytest.mark.parametrize(
     "before",
     [

@@ -10,7 +10,7 @@
           ├── Conflict            409: already exists, another version, another UID, already bound
           ├── Expired             410: the version is too old; also an error object in a watch
           ├── TooManyRequests     429
-          ├── AdmissionDenied     401, 404, 409 or 410, chosen by whoever wrote a webhook: none of the above
+          ├── AdmissionDenied     401, 404, 409, 410 or 429, chosen by whoever wrote a webhook: none of the above
           └── ServerError         5xx: the outcome of a write is unknown, as without a response
 
 Every other status is a plain `ApiStatusError`.
@@ -299,7 +299,8 @@ def status_error(
     status: int, reason: str, message: str, retry_after_s: float | None = None
 ) -> ApiStatusError:
     kind = _ERROR_BY_STATUS.get(status) or (ServerError if status >= 500 else ApiStatusError)
-    if kind in (Unauthorized, NotFound, Conflict, Expired) and is_denied_by_admission(message):
+    chosen_by_webhook = kind in (Unauthorized, NotFound, Conflict, Expired, TooManyRequests)
+    if chosen_by_webhook and is_denied_by_admission(message):
         kind = AdmissionDenied
     return kind(status, reason, message[:MESSAGE_CHARACTERS_MAX], retry_after_s)
 

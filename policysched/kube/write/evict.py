@@ -30,7 +30,6 @@ from policysched.kube.client.api import (
     Conflict,
     Forbidden,
     NotFound,
-    ServerError,
 )
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import METADATA_ONLY
@@ -54,7 +53,7 @@ _DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
 @dataclass(frozen=True, slots=True)
 class EvictSettings:
     """`retry_timeout_s`: how long one request is retried without a final response; `error_timeout_s`: while the server answers with
-    errors, as it does for a webhook that hangs or fails. The preemptor waits for it, and could evict pods of others."""
+    errors, or others alone, as it does for a webhook that hangs or fails. The preemptor waits for it, and could evict pods of others."""
 
     workers: int = 8
     retry_timeout_s: float = 30.0
@@ -171,7 +170,7 @@ class Evictor:
             forbidden = isinstance(error, Forbidden) and bool(_DENIED_BY_AUTHORIZER.match(error.message))
             if forbidden:
                 self._deletable_namespaces.clear()
-            is_answer = isinstance(error, ApiStatusError) or isinstance(error.__cause__, ServerError)
+            is_answer = isinstance(error, ApiStatusError) or error.server_answers
             refused = current if is_answer and not forbidden else None
             if refused is not None:
                 self._refused_lately.note(refused.namespace, asyncio.get_running_loop().time())

@@ -23,7 +23,12 @@ Answer = TypeVar("Answer")
 
 
 class RequestAbandoned(Exception):
-    """No final response in time, or this process is no longer the leader."""
+    """No final response in time, or this process is no longer the leader. `server_answers`: with an error, or others since the
+    request failed first, so it fails because of what it is about."""
+
+    def __init__(self, message: str, *, server_answers: bool = False) -> None:
+        super().__init__(message)
+        self.server_answers = server_answers
 
 
 class RetrySettings(Protocol):
@@ -61,12 +66,12 @@ class RequestRetrier:
         *,
         error_timeout_s: float = math.inf,
     ) -> Answer:
-        """Retry a request until it succeeds or fails finally, while `is_current`. After `error_timeout_s` a 5xx is final. Raises
-        a final ApiStatusError, or RequestAbandoned."""
+        """Retry a request until it succeeds or fails finally, while `is_current`. After `error_timeout_s` a 5xx is final, and no answer
+        while others are answered. Raises a final ApiStatusError, or RequestAbandoned."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
         began_s = loop.time()
-        successes = self._connectivity.successes_total
+        successes, has_failed, server_answers = self._connectivity.successes_total, False, False
         while True:
             if not self._may_send():
                 raise RequestAbandoned("no longer the leader")
@@ -86,17 +91,20 @@ class RequestRetrier:
                 others_answered = self._connectivity.successes_total > successes
                 successes = self._connectivity.successes_total
                 if isinstance(error, ServerError | TooManyRequests):
+                    server_answers |= isinstance(error, ServerError)
                     self._connectivity.record_error_response(self._activity, error)
                 elif isinstance(error, Unauthorized):
                     self._connectivity.record_failure(self._activity, error)
                 else:
+                    server_answers |= has_failed and others_answered
                     self._connectivity.record_no_answer(
                         self._activity, error, others_answered=others_answered
                     )
                 wait_s = backoff.next_delay_s(error)
-                until_s = min(timeout_s, error_timeout_s) if isinstance(error, ServerError) else timeout_s
+                has_failed, until_s = True, min(timeout_s, error_timeout_s) if server_answers else timeout_s
                 if loop.time() + wait_s > began_s + until_s:
-                    raise RequestAbandoned(f"no response within {until_s:g} s: {error}") from error
+                    message = f"no response within {until_s:g} s: {error}"
+                    raise RequestAbandoned(message, server_answers=server_answers) from error
                 await asyncio.sleep(wait_s)
             else:
                 self._connectivity.record_success(self._activity)
