@@ -61,6 +61,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
 from policysched.scheduler.preemption.preemption_result import PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.queue.refused_binds import eviction_wait_s
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import (
@@ -193,7 +194,7 @@ class PodAttempts:
         if self._core.cache.devices.extended_claims_of(pod.uid, pod.pod.namespace):
             return "stale claim", pod.policy, pod.uid
         reads, charge = self._core.cluster_read_key(pod), self._core.quotas.charge_that_takes_back(pod.pod)
-        key = pod.pod.namespace, pod.equivalence_key, reads, charge
+        key = pod.pod.namespace, pod.equivalence_key, reads, charge, eviction_wait_s(pod)
         return (*key, pod.priority) if nominated else key
 
     # ── evaluation ─────────────────────────────────────────────────────────────────────────────────────────────────

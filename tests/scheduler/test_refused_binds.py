@@ -81,6 +81,18 @@ def test_a_bind_that_is_refused_once_changes_nothing() -> None:
     assert second - first < WAIT_INITIAL_S
 
 
+def test_an_equal_pod_whose_binds_are_not_refused_evicts_at_once() -> None:
+    """It failed together with the other one, and waited for that one's turn to evict: 309 s here."""
+    rig = Rig(ANY, node("a"), node("b"), low(), low("dearer", "b", priority=2), high(namespace="refusing"))
+    Refusing(rig).play(WAIT_MAX_S // 2)
+    before = len(rig.of(c.Evict))
+
+    rig.observe(high("equal", namespace="refusing"))
+    rig.pass_time(2)
+
+    assert [evict.name for evict in rig.of(c.Evict)[before:]] == ["equal"]
+
+
 def test_it_is_bound_at_once_where_it_fits_without_an_eviction() -> None:
     rig = Rig(ANY, node("a"), low(), high(namespace="refusing"))
     Refusing(rig).play(HOUR_S)

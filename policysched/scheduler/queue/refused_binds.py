@@ -20,9 +20,16 @@ BINDS_REFUSED = "not tried for a while, because binds of the pod were refused."
 def note_refused_bind(pod: PendingPod, now_ns: int) -> None:
     """Or what precedes its bind was refused."""
     pod.refused_binds += 1
-    if pod.refused_binds > TOLERATED:
-        doublings = min(pod.refused_binds - TOLERATED - 1, 10)
-        pod.evicts_after_ns = now_ns + min(WAIT_INITIAL_S << doublings, WAIT_MAX_S) * SECOND_NS
+    if wait_s := eviction_wait_s(pod):
+        pod.evicts_after_ns = now_ns + wait_s * SECOND_NS
+
+
+def eviction_wait_s(pod: PendingPod) -> int:
+    """How long it waits after its last refusal. Equal pods that wait longer, or not at all, do not fail together with it."""
+    if pod.refused_binds <= TOLERATED:
+        return 0
+    doublings = min(pod.refused_binds - TOLERATED - 1, 10)
+    return min(WAIT_INITIAL_S << doublings, WAIT_MAX_S)
 
 
 def gang_evicts_after_ns(gang: QueuedGang) -> int:
