@@ -278,6 +278,39 @@ def test_a_claim_that_was_never_created_is_gone_at_once() -> None:
     on_virtual_time(scenario)
 
 
+def test_of_two_that_were_begun_for_a_pod_the_later_one_follows_and_is_answered() -> None:
+    """Its gang was withdrawn and attempted again meanwhile. Which of the two ended first, the other one ended the process."""
+    outcomes: list[PrebindOutcome] = []
+    nominated: list[object] = []
+
+    async def scenario() -> None:
+        world = World()
+        uid = PodUid(world.add_pod("web")["metadata"]["uid"])
+        transport = SlowTransport(world.server)
+        writer = PrebindWriter(
+            ApiClient(transport), outcomes.append, random=Random(1), connectivity=Connectivity(lambda: 0.0)
+        )
+        async with running(writer.run()):
+            writer.put(Prebind(PodUid("uid-gone"), "default", "gone", NodeName("a"), (), (), nominate=True))
+            await asyncio.sleep(10)  # from now on more than one of the namespace at a time
+            for node in ("a", "b", "c"):
+                writer.put(Prebind(uid, "default", "web", NodeName(node), (), (), nominate=True))
+                await asyncio.sleep(0.1)
+            await until(lambda: not writer.in_flight, "all of them", within_s=30)
+        nominated.append(world.pod("web")["status"]["nominatedNodeName"])
+
+    on_virtual_time(scenario)
+
+    assert [type(outcome) for outcome in outcomes] == [PrebindWritten, PrebindWritten]
+    assert nominated == ["c"]
+
+
+class SlowTransport(MemoryTransport):
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(2)
+        return await super().request(request)
+
+
 class ChangingClaims(MemoryTransport):
     """Another writer changes each claim between a read and the write that follows. `writes` counts those."""
 

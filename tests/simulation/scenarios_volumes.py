@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 from policysched.cluster.volumes.volume_cache import VolumeCache
 from policysched.kube.write import claim_writes
+from policysched.kube.write.volume_patches import claim_ref_patch
 from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 from policysched.runtime import scheduler_app
 from policysched.sandbox.volume_controller import CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeController
@@ -110,10 +111,9 @@ async def a_claim_is_bound_just_after_its_leader_stood_still(world: Scenario) ->
 
 def a_volume_claim_is_overwritten() -> AbstractContextManager[Any]:
     """The volume is reserved again, and the patch has no resource version."""
-    original = claim_writes.claim_ref_patch
 
     def body(volume: VolumeToBind) -> Json:
-        written = original(volume)
+        written = claim_ref_patch(volume)
         del written["metadata"]["resourceVersion"]
         return written
 

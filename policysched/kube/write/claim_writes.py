@@ -25,7 +25,6 @@ from typing import Any
 from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, Conflict
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import JSON, METADATA_ONLY, RequestNotSent
-from policysched.kube.decode.storage import BOUND_BY_CONTROLLER, SELECTED_NODE
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.namespace_turns import NamespaceTurns
@@ -36,6 +35,12 @@ from policysched.kube.write.resource_claims import (
     resource_version_of,
     unreserve_claim,
 )
+from policysched.kube.write.volume_patches import (
+    claim_ref_patch,
+    persistent_volume_claim_path,
+    persistent_volume_path,
+    selected_node_patch,
+)
 from policysched.model.devices import ClaimConsumer
 from policysched.model.identifiers import PodUid, PrebindTarget
 from policysched.scheduler.commands import (
@@ -43,8 +48,6 @@ from policysched.scheduler.commands import (
     DeleteExtendedClaim,
     Prebind,
     Unreserve,
-    VolumeToBind,
-    VolumeToProvision,
 )
 from policysched.scheduler.events import ExtendedClaimDeleted, PrebindRefused, PrebindWritten
 
@@ -86,6 +89,14 @@ class _Waiting:
 
 
 @dataclass(slots=True, eq=False)
+class _Prebinding:
+    """One that was begun. `is_superseded`: the pod has a later one, which is answered for both."""
+
+    is_superseded: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass(slots=True, eq=False)
 class _Unreserving:
     """`is_sent`: requests may have left. `is_superseded`: the pod has a later `Prebind`."""
 
@@ -96,8 +107,8 @@ class _Unreserving:
 
 
 class PrebindWriter:
-    """Carries out `Prebind`, several at a time and namespaces in turn. `deliver` receives exactly one outcome for each, and
-    `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
+    """Carries out `Prebind`, several at a time and namespaces in turn. `deliver` receives exactly one outcome for each, unless its
+    pod has a later one, and `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
     `fence` returned when it was put is false."""
 
     def __init__(
@@ -126,7 +137,7 @@ class PrebindWriter:
         self._turns: NamespaceTurns[str] = NamespaceTurns(settings.workers)
         self._waiting: dict[str, dict[_Waiting, None]] = {}  # by namespace, as many as it has turns
         self._waiting_prebinds: dict[PodUid, _Waiting] = {}
-        self._prebinding: dict[PodUid, asyncio.Event] = {}
+        self._prebinding: dict[PodUid, list[_Prebinding]] = {}
         self._unreserving: dict[PodUid, list[_Unreserving]] = {}
         self.counts = PrebindCounts()
 
@@ -142,6 +153,8 @@ class PrebindWriter:
         elif isinstance(command, Prebind):  # the pod needs its claims again
             for unreserving in self._unreserving.get(command.uid, ()):
                 unreserving.is_superseded = True
+            for prebinding in self._prebinding.get(command.uid, ()):
+                prebinding.is_superseded = True
             if (earlier := self._waiting_prebinds.get(command.uid)) is not None:
                 self._drop(earlier)  # its answer would be taken for that of this one
             self._waiting_prebinds[command.uid] = waiting
@@ -204,11 +217,22 @@ class PrebindWriter:
             await self._unreserve(command)
             return
         self._waiting_prebinds.pop(command.uid, None)
-        self._prebinding[command.uid] = asyncio.Event()
+        of_pod, prebinding = self._prebinding.setdefault(command.uid, []), _Prebinding()
+        earlier = of_pod.copy()  # of attempts that were withdrawn meanwhile
+        of_pod.append(prebinding)
         try:
-            outcome = await self._prebind(command, is_current)
+            for each in earlier:
+                await each.ended.wait()
+            outcome = await self._prebind(
+                command, lambda: not prebinding.is_superseded and (is_current is None or is_current())
+            )
         finally:
-            self._prebinding.pop(command.uid).set()
+            prebinding.ended.set()
+            of_pod.remove(prebinding)
+            if not of_pod:
+                del self._prebinding[command.uid]
+        if prebinding.is_superseded:
+            return  # its answer would be taken for that of the later one
         if isinstance(outcome, PrebindWritten):
             self.counts.written += 1
         else:
@@ -245,8 +269,8 @@ class PrebindWriter:
     async def _delete_claim(self, command: DeleteExtendedClaim) -> None:
         """Retried without limit: its devices are unavailable until it is gone. If the pod was deleted meanwhile, the claim
         may still be in creation."""
-        if command.uid in self._prebinding:
-            await self._prebinding[command.uid].wait()
+        for prebinding in self._prebinding.get(command.uid, [])[:]:
+            await prebinding.ended.wait()
         while True:
             try:
                 deleted = await delete_claim(self, command)
@@ -404,37 +428,3 @@ class _PrebindRequests:
                 raise
 
         return await self.writer.retrier.retry_until_answered(send_once, self.timeout_s, is_current)
-
-
-def persistent_volume_path(volume: VolumeToBind) -> str:
-    return f"/api/v1/persistentvolumes/{volume.volume}"
-
-
-def claim_ref_patch(volume: VolumeToBind) -> Json:
-    annotations = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if volume.mark_bound_by_controller else {}
-    return {
-        "metadata": {"uid": volume.uid, "resourceVersion": str(volume.version), **annotations},
-        "spec": {
-            "claimRef": {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "namespace": volume.claim.namespace,
-                "name": volume.claim.name,
-                "uid": volume.claim_uid,
-            }
-        },
-    }
-
-
-def persistent_volume_claim_path(claim: VolumeToProvision) -> str:
-    return f"/api/v1/namespaces/{claim.claim.namespace}/persistentvolumeclaims/{claim.claim.name}"
-
-
-def selected_node_patch(claim: VolumeToProvision, node: str) -> Json:
-    return {
-        "metadata": {
-            "uid": claim.uid,
-            "resourceVersion": str(claim.version),
-            "annotations": {SELECTED_NODE: node},
-        }
-    }
