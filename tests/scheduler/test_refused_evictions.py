@@ -77,6 +77,23 @@ def test_all_pods_of_a_namespace_are_passed_over_once_it_lets_a_preemptor_wait()
     assert evictions(rig)[1:] == [("high", "a", ["low"])]
 
 
+def test_refusals_of_evictions_that_were_decided_together_are_one() -> None:
+    """An outage of six seconds, in which each of ten preemptors met an error, kept them from the namespace for 160 s."""
+    names = range(10)
+    rig = Rig(ANY, *[node(f"n{index}") for index in names], *map(of_tenant, names))
+    rig.observe(*[high(f"high-{index}", cpu="4") for index in names])
+    rig.settle()
+    evicts = rig.of(c.Evict)
+    assert len(evicts) == len(names)
+
+    rig.pass_time(6)
+    for evict in evicts:
+        rig.handle(e.EvictionRefused(evict.uid, "an error of the server", refused=evict.victims[0].uid))
+    rig.pass_time(WAIT_INITIAL_S + 12)  # and the preemptors' own backoffs
+
+    assert len(rig.of(c.Evict)) == 2 * len(names)
+
+
 def test_a_namespace_that_lets_a_victim_go_is_no_longer_passed_over() -> None:
     rig = Rig(ANY, high(cpu="4"))
     for index in range(NAMESPACE_AFTER - 1):

@@ -46,7 +46,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     preemption_message,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.refused_evictions import LATE_NS, RefusedEvictions
+from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
@@ -382,8 +382,7 @@ class DefaultPreemption:
         if event.forbidden:
             self._forbid(event.reason, now_ns)
         if event.refused is not None and event.refused in core.cache.pods:
-            late = now_ns - eviction.decided_ns >= LATE_NS
-            self.refused.record(eviction.victims[event.refused], now_ns, late=late)
+            self.refused.record(eviction.victims[event.refused], now_ns, eviction.decided_ns)
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not event.forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:

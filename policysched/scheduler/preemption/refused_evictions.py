@@ -2,7 +2,7 @@
 
 A webhook of the victim's namespace can refuse one pod or all. So the pod is passed over from its first refusal, and all
 pods of its namespace from the third in a row, or from the first that was late: a preemptor waits for each. The wait
-doubles with each further one.
+doubles with each further one that was decided after the last: an outage refuses all that are under way.
 """
 
 from collections.abc import Callable, Iterable
@@ -31,8 +31,9 @@ class _Refusals:
     last_ns: int = 0
     until_ns: int = 0
 
-    def add(self, now_ns: int, *, tolerated: int, at_least: int = 1) -> None:
-        self.count = max(self.count + 1, at_least)
+    def add(self, now_ns: int, decided_ns: int, *, tolerated: int, at_least: int = 1) -> None:
+        is_counted = self.count > tolerated and decided_ns < self.last_ns
+        self.count = max(self.count + (not is_counted), at_least)
         self.last_ns = now_ns
         if self.count > tolerated:
             doublings = min(self.count - tolerated - 1, 10)
@@ -48,13 +49,15 @@ class RefusedEvictions:
         self._pods: dict[PodUid, _Refusals] = {}
         self._namespaces: dict[str, _Refusals] = {}
 
-    def record(self, victim: Victim, now_ns: int, *, late: bool = False) -> None:
-        """The deletion of this pod, which exists, was refused, or not answered until it was `late`."""
+    def record(self, victim: Victim, now_ns: int, decided_ns: int) -> None:
+        """The deletion of this pod, which exists, was refused, or not answered until it was late."""
+        late = now_ns - decided_ns >= LATE_NS
         self._pods = _recent(self._pods, now_ns)
         self._namespaces = _recent(self._namespaces, now_ns)
-        self._pods.setdefault(victim.uid, _Refusals()).add(now_ns, tolerated=0)
+        self._pods.setdefault(victim.uid, _Refusals()).add(now_ns, decided_ns, tolerated=0)
         in_namespace = self._namespaces.setdefault(victim.namespace, _Refusals())
-        in_namespace.add(now_ns, tolerated=NAMESPACE_AFTER - 1, at_least=NAMESPACE_AFTER if late else 1)
+        at_least = NAMESPACE_AFTER if late else 1
+        in_namespace.add(now_ns, decided_ns, tolerated=NAMESPACE_AFTER - 1, at_least=at_least)
 
     def record_success(self, victims: Iterable[Victim]) -> None:
         """They were deleted, and no other victim of their eviction was refused."""
