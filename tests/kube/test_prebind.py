@@ -16,6 +16,7 @@ from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.commands import (
     ClaimToCreate,
     ClaimToReserve,
+    Deallocate,
     DeleteExtendedClaim,
     Prebind,
     Unreserve,
@@ -274,6 +275,27 @@ def test_a_claim_that_was_never_created_is_gone_at_once() -> None:
             refused, deleted = bench.outcomes
             assert isinstance(refused, PrebindRefused) and refused.uid == web
             assert deleted == ExtendedClaimDeleted(key, "")
+
+    on_virtual_time(scenario)
+
+
+def test_what_is_released_again_and_again_while_requests_hang_is_one_command_of_each_claim() -> None:
+    async def scenario() -> None:
+        bench = RefusedAllocations()
+        made, uid = ResourceClaimKey("refusing", "made"), PodUid("uid-web")
+        async with running(bench.writer.run()):
+            for index in range(2):
+                bench.put("refusing", f"hangs-{index}")
+            await asyncio.sleep(60)
+            for version in range(100):
+                bench.writer.put(Deallocate(ResourceClaimKey("refusing", "c"), "uid-c", version))
+                bench.writer.put(DeleteExtendedClaim(made, uid))
+            assert bench.writer.in_flight == 2 + 2
+            (in_namespace,) = bench.writer._waiting.values()
+            assert [waiting.command for waiting in in_namespace.values()] == [
+                Deallocate(ResourceClaimKey("refusing", "c"), "uid-c", 99),
+                DeleteExtendedClaim(made, uid),
+            ]
 
     on_virtual_time(scenario)
 

@@ -17,7 +17,7 @@ A write that was decided before this process stalled never leaves after it, unle
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -87,6 +87,14 @@ class _Waiting:
     command: _Command
     is_current: IsCurrent
 
+    @property
+    def key(self) -> Hashable:
+        """Of those of one claim only the latest waits: where requests hang, each attempt of a pod would leave another one."""
+        command = self.command
+        if isinstance(command, Deallocate | DeleteExtendedClaim):
+            return type(command), command.claim
+        return self
+
 
 @dataclass(slots=True, eq=False)
 class _Prebinding:
@@ -135,7 +143,7 @@ class PrebindWriter:
         self._may_send = may_send
         self._fence = fence
         self._turns: NamespaceTurns[str] = NamespaceTurns(settings.workers)
-        self._waiting: dict[str, dict[_Waiting, None]] = {}  # by namespace, as many as it has turns
+        self._waiting: dict[str, dict[Hashable, _Waiting]] = {}  # by namespace, as many as it has turns
         self._waiting_prebinds: dict[PodUid, _Waiting] = {}
         self._prebinding: dict[PodUid, list[_Prebinding]] = {}
         self._unreserving: dict[PodUid, list[_Unreserving]] = {}
@@ -161,8 +169,10 @@ class PrebindWriter:
         elif isinstance(command, DeleteExtendedClaim) and self._abandon_creation(command):
             return
         namespace = _namespace(command)
-        self._waiting.setdefault(namespace, {})[waiting] = None
-        self._turns.put(namespace, namespace)
+        in_namespace = self._waiting.setdefault(namespace, {})
+        if waiting.key not in in_namespace:
+            self._turns.put(namespace, namespace)
+        in_namespace[waiting.key] = waiting
 
     def abandon(self, uid: PodUid) -> None:
         """The pod is gone: its `Prebind` is refused, unless it was begun. In a namespace whose requests hang it may never be
@@ -194,7 +204,7 @@ class PrebindWriter:
 
     def _take(self, namespace: str, waiting: _Waiting) -> None:
         in_namespace = self._waiting[namespace]
-        del in_namespace[waiting]
+        del in_namespace[waiting.key]
         if not in_namespace:
             del self._waiting[namespace]
 
@@ -203,7 +213,7 @@ class PrebindWriter:
         await self._turns.run(self._begin_next)
 
     async def _begin_next(self, namespace: str) -> None:
-        waiting = next(iter(self._waiting.get(namespace, ())), None)
+        waiting = next(iter(self._waiting.get(namespace, {}).values()), None)
         if waiting is None:
             return  # dropped between its turn and this task
         self._take(namespace, waiting)
