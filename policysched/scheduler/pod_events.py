@@ -49,7 +49,9 @@ class PodEvents:
         core.group_changed(uid, now_ns)
         if observed.finished:
             self._bind_tracker.on_pod_finished(uid, observed.node, now_ns)
-        cause = self._cause(observed)
+        cached = core.cache.pods.get(uid)
+        begins_to_end = observed.deleting and cached is not None and not cached.deleting
+        cause = self._cause(observed, leaves=begins_to_end or (observed.finished and cached is not None))
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.update_states(observed, now_ns)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
@@ -90,7 +92,7 @@ class PodEvents:
         self, uid: PodUid, cached: ObservedPod | None, now_ns: int, *, synced: bool
     ) -> list[ObservedPod]:
         core = self._core
-        cause = None if cached is None else self._cause(cached)
+        cause = None if cached is None else self._cause(cached, leaves=True)
         core.samples.policy_states.pod_deleted(uid)
         if uid in core.binds.in_flight and uid not in core.binds.prebinding:
             core.commands.append(AbandonBind(uid))
@@ -118,10 +120,11 @@ class PodEvents:
         core.queue.requeue(events, now_ns, cause=cause)
         return group_pods
 
-    def _cause(self, changed: ObservedPod) -> str | None:
-        """The namespace that is to blame if other pods are woken; None: none, as a preemptor waits for its victims."""
+    def _cause(self, changed: ObservedPod, *, leaves: bool) -> str | None:
+        """The namespace that is to blame if other pods are woken; None: none, as a preemptor waits until its victim `leaves`.
+        A victim can change all the time, for ever if its deletion is denied or it has a finalizer."""
         is_victim = changed.preempted or self._preemption.is_leaving(changed.pod.uid)
-        return None if is_victim else changed.pod.namespace
+        return None if leaves and is_victim else changed.pod.namespace
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

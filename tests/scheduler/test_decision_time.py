@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -449,6 +450,22 @@ def test_a_preemptor_of_an_overdrawn_namespace_does_not_wait_when_its_victims_ar
 
     assert rig.scheduler.core.queue.decision_time.is_overdrawn("tenant")
     assert rig.attempts_until_bound("high", {"test": 20}) == 1
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+def test_a_victim_that_changes_and_does_not_leave_wakes_others_late(deleting: bool) -> None:
+    """Its deletion was denied, or it has a finalizer, and its namespace resizes it all the time."""
+    rig = an_overdrawn_namespace()
+    victim = replace(rig.observed_pod(pod("low-0", namespace="other").uid), preempted=True, deleting=deleting)
+    rig.handle(e.PodUpdated(victim))
+    for _ in range(50):
+        rig.decide_once({"test": 20})
+    assert rig.counts() == {"unschedulable": 40}
+
+    rig.handle(e.PodUpdated(replace(victim, pod=pod("low-0", namespace="other", cpu="500m"))))
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 20}) == 1
 
 
 def test_the_debt_of_a_namespace_is_paid_soon_after_its_last_failed_attempt() -> None:
