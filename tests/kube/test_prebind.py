@@ -2,6 +2,7 @@
 
 import asyncio
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.decode.devices import decode_allocation
 from policysched.kube.write.claim_writes import PrebindOutcome, PrebindWriter
+from policysched.kube.write.namespace_turns import NamespaceTurns
 from policysched.model.devices import DeviceAllocation
 from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey
 from policysched.sandbox.transport import MemoryTransport
@@ -382,3 +384,82 @@ def test_of_two_that_wait_for_a_pod_the_later_one_is_answered() -> None:
             assert bench.writer.in_flight == 3
 
     on_virtual_time(scenario)
+
+
+# ── random histories ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class FailingForAWhile(MemoryTransport):
+    """Until it `is_calm`, requests are late, and two of five writes fail."""
+
+    def __init__(self, server: Any, random: Random) -> None:
+        super().__init__(server)
+        self._random = random
+        self.is_calm = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0.001 if self.is_calm else self._random.choice([0, 0, 0.01, 1.5, 4]))
+        if not self.is_calm and request.method != "GET" and self._random.random() < 0.4:
+            status = self._random.choice([500, 409, 404, 403])
+            return ApiResponse(status, b'{"kind": "Status", "message": "no"}', {})
+        return await super().request(request)
+
+
+def random_command(random: Random, number: int) -> Prebind | Unreserve | Deallocate | DeleteExtendedClaim:
+    namespace = random.choice(["x", "y"])
+    uid = PodUid(f"uid-{namespace}{random.randrange(4)}")
+    claim = ResourceClaimKey(namespace, f"of-{uid}")
+    match random.randrange(5):
+        case 0:
+            return DeleteExtendedClaim(claim, uid)
+        case 1:
+            return Unreserve(uid, ((claim, "uid"),))
+        case 2:
+            return Deallocate(claim, "uid", number)
+    made = ClaimToCreate(claim, (), DEVICES, (), 0) if random.random() < 0.3 else None
+    return Prebind(uid, namespace, uid, NodeName("a"), (), (), claim_to_create=made)
+
+
+def play_random_history(seed: int) -> None:
+    """What is put and abandoned in any order: the last one of each pod is answered, and nothing of any is kept."""
+    random, outcomes, put = Random(seed), list[PrebindOutcome](), dict[PodUid, int]()
+
+    async def scenario() -> None:
+        world = World()
+        for namespace in ("x", "y"):
+            world.local.create("namespaces", "", {"metadata": {"name": namespace}})
+        transport = FailingForAWhile(world.server, random)
+        writer = PrebindWriter(
+            ApiClient(transport), outcomes.append, random=random, connectivity=Connectivity(lambda: 0.0)
+        )
+        async with running(writer.run()):
+            for number in range(60):
+                command = random_command(random, number)
+                if isinstance(command, Prebind):
+                    put[command.uid] = len(outcomes)
+                writer.put(command)
+                for _ in range(random.randrange(4)):
+                    await asyncio.sleep(0)
+                if put and random.random() < 0.3:
+                    writer.abandon(random.choice([*put]))
+                await asyncio.sleep(random.choice([0, 0, 0.01, 1, 6]))
+            transport.is_calm = True
+            await until(lambda: not writer.in_flight, "all of them", within_s=400)
+        assert not (writer._waiting or writer._waiting_prebinds or writer._prebinding or writer._unreserving)
+
+    on_virtual_time(scenario)
+    for uid, before in put.items():
+        assert uid in [each.uid for each in outcomes[before:] if not isinstance(each, ExtendedClaimDeleted)]
+
+
+def test_in_random_histories_the_last_prebind_of_each_pod_is_answered() -> None:
+    for seed in range(30):
+        play_random_history(seed)
+
+
+def test_the_histories_catch_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn that has come is taken for one that waits."""
+    monkeypatch.setattr(NamespaceTurns, "waiting", lambda *_: 1)
+
+    with pytest.raises((IndexError, ExceptionGroup)):
+        test_in_random_histories_the_last_prebind_of_each_pod_is_answered()
