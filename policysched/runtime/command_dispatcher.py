@@ -64,6 +64,8 @@ class CommandDispatcher:
             case c.AbandonBind(uid):
                 self._binder.abandon(uid)
                 self._prebind_writer.abandon(uid)
+            case c.AbandonEviction(uid):
+                self._evictor.abandon(uid)
             case c.Prebind() | c.Unreserve() | c.Deallocate() | c.DeleteExtendedClaim():
                 self._prebind_writer.put(command)
             case c.Evict() | c.ClearNomination():

@@ -95,6 +95,13 @@ class CancelBind:
 
 
 @dataclass(frozen=True, slots=True)
+class AbandonEviction:
+    """The pod was deleted: do not begin its `Evict`, which is answered by `EvictionRefused` then, or as usual."""
+
+    uid: PodUid
+
+
+@dataclass(frozen=True, slots=True)
 class AbandonBind:
     """The pod was deleted: do not repeat its `Bind`, which is then answered by `BindLost`, or as usual. Nor begin its `Prebind`:
     that is answered by `PrebindRefused` then."""
@@ -311,6 +318,7 @@ Command = (
     | Evict
     | CancelBind
     | AbandonBind
+    | AbandonEviction
     | ClearNomination
     | CallExtenders
     | ReportPreempted

@@ -268,6 +268,27 @@ def test_victims_whose_webhook_hangs_delay_no_eviction_of_other_namespaces() -> 
     on_virtual_time(scenario)
 
 
+def test_nothing_is_begun_for_pods_that_are_gone() -> None:
+    """Of a pod that came and went each second, a thousand evictions waited after twenty minutes."""
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(HangingNamespace([OK])))
+        async with running(bench.evictor.run()):
+            for number in range(30):
+                uid = PodUid(f"h{number}")
+                bench.evictor.put(Evict(uid, "hanging", uid, "test", NodeName("a"), (ONE,)))
+                bench.evictor.put(ClearNomination(uid, "hanging", uid))
+                await asyncio.sleep(0.1 * (number % 2))  # it may be gone before its turn comes
+                bench.evictor.abandon(uid)
+            assert bench.evictor.in_flight == bench.evictor._turns._size <= 2
+            answered = [each.preemptor for each in bench.outcomes if isinstance(each, EvictionRefused)]
+            assert len(answered) == 30 - bench.evictor.in_flight
+            await until(lambda: not bench.evictor.in_flight, "those that were begun")
+            assert len(bench.outcomes) == 30
+
+    on_virtual_time(scenario)
+
+
 def test_a_victim_whose_webhook_hangs_is_given_up_soon() -> None:
     """Its preemptor could evict others. Before, it waited for 36 s, for each of three such victims."""
 

@@ -314,6 +314,19 @@ def test_a_victim_of_two_preemptors_is_evicted_once() -> None:
     assert rig.placements() == {"h1": "a", "h2": "a"}
 
 
+def test_the_eviction_for_a_pod_that_is_gone_is_abandoned() -> None:
+    rig = Rig(ANY, node("a"), low(), high())
+    rig.settle()
+    (evict,) = rig.of(c.Evict)
+
+    rig.handle(e.PodDeleted(high().uid))
+    abandoned = rig.of(c.AbandonEviction)
+    rig.handle(e.EvictionRefused(evict.uid, "not sent: the pod is gone"))
+
+    assert abandoned == [c.AbandonEviction(evict.uid)]
+    assert not rig.scheduler._preemption.is_leaving(low().pod.uid)
+
+
 def test_nobody_waits_for_the_evictions_of_another_namespace() -> None:
     """A webhook there that answers no nomination kept the victim from everybody, and the requests of each eviction take half a
     minute, one after another."""

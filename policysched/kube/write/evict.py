@@ -120,6 +120,21 @@ class Evictor:
         if len(of_pod) == 1:  # two concurrent writes for a pod could arrive out of order
             self._turns.put(_namespaces(command), command.uid)
 
+    def abandon(self, uid: PodUid) -> None:
+        """The pod is gone: what was not begun for it is not sent. Where requests hang, each pod that comes and goes would leave an
+        eviction, and a victim that is about to leave for as long."""
+        of_pod = self._of_pod.get(uid)
+        if of_pod is None:
+            return
+        begun = 0 if self._turns.withdraw(_namespaces(of_pod[0][0]), uid) else 1
+        commands = [of_pod.pop()[0] for _ in range(len(of_pod) - begun)]
+        if not of_pod:
+            del self._of_pod[uid]
+        for command in commands:
+            if isinstance(command, Evict):
+                self.counts.refused += 1
+                self._deliver(EvictionRefused(uid, "not sent: the pod is gone"))
+
     async def run(self) -> None:
         """Until cancelled."""
         await self._turns.run(self._carry_out)

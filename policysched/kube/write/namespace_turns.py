@@ -179,6 +179,18 @@ class NamespaceTurns(Generic[Command]):
             self._ring.remove(namespace)
             self._forget_unused(key)
 
+    def withdraw(self, key: Hashable, command: Command) -> bool:
+        """It is never begun. False: its turn has come, or it has none."""
+        namespace = self._namespaces.get(key)
+        if namespace is None or command not in namespace.waiting:
+            return False
+        namespace.waiting.remove(command)
+        self._size -= 1
+        if not namespace.waiting:
+            self._ring.remove(namespace)
+            self._forget_unused(key)
+        return True
+
     async def run(
         self,
         carry_out: Callable[[Command], Awaitable[None]],

@@ -26,7 +26,7 @@ from policysched.scheduler.preemption.best_candidate_search import find_best_can
 from policysched.scheduler.preemption.candidate_search import NOT_SEARCHED, find_candidates, no_evictable_pods
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights, eviction_rights, rights_key
-from policysched.scheduler.preemption.evictions import Eviction, LeavingPods
+from policysched.scheduler.preemption.evictions import Eviction, LeavingPods, abandoned
 from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
@@ -437,6 +437,7 @@ class DefaultPreemption:
 
     def forget(self, uid: PodUid) -> None:
         """Forget a pod that is deleted or terminating."""
+        self._core.commands += abandoned(self._evicting.get(uid))
         self._leaving.requested.discard(uid)
         self.refused.forget(uid)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
-from policysched.scheduler.commands import Victim
+from policysched.scheduler.commands import AbandonEviction, Victim
 
 
 @dataclass(slots=True)
@@ -28,6 +28,11 @@ class Eviction:
     decided_ns: int
     requeue_wanted: bool = False
     gang_victims: set[PodUid] = field(default_factory=set)
+
+
+def abandoned(eviction: Eviction | None) -> list[AbandonEviction]:
+    """Its preemptor is gone, if it had one. The rest of a gang is evicted nevertheless."""
+    return [] if eviction is None or eviction.node is None else [AbandonEviction(eviction.pod.uid)]
 
 
 class LeavingPods:
