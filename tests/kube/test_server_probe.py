@@ -86,3 +86,35 @@ def test_without_a_probe_others_that_are_answered_end_an_outage() -> None:
     connectivity.record_no_answer("binding pods", error, others_answered=True)
 
     assert (before, connectivity.unreachable) == (True, False)
+
+
+class Unauthorized(Script):
+    """The credentials are refused while the server `is_up` is false."""
+
+    is_up = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        await asyncio.sleep(0.01)
+        if not self.is_up:
+            return ApiResponse(401, b'{"kind": "Status", "message": "Unauthorized"}')
+        return await super().request(request)
+
+
+def test_credentials_that_are_accepted_again_end_the_outage_though_nothing_is_written() -> None:
+    """What was refused had been given up, so the server was unreachable until the next write of that kind."""
+
+    async def scenario() -> None:
+        server = Unauthorized([(200, {"major": "1"})])
+        bench = Bench(ApiClient(server))
+        probe = ServerProbe(ApiClient(server), bench.connectivity)
+        async with running(bench.evictor.run(), probe.run()):
+            bench.evictor.put(evict(ONE))
+            await until(lambda: bench.connectivity.unreachable, "the outage to be told", within_s=3 * RETRY_S)
+            await until(lambda: bench.outcomes, "the eviction to be given up")
+            assert bench.connectivity.unreachable
+            server.is_up = True
+            await until(
+                lambda: not bench.connectivity.unreachable, "its end to be told", within_s=2 * RETRY_S
+            )
+
+    on_virtual_time(scenario)

@@ -60,8 +60,8 @@ class Connectivity:
         )
 
     def record_no_answer(self, activity: str, error: BaseException, *, others_answered: bool) -> None:
-        """Of a request that a webhook of one namespace can keep without an answer. Others that are answered meanwhile, or the
-        server if it is asked, tell that it is not an outage."""
+        """Of a request that a webhook of one namespace can keep without an answer, or whose credentials are refused: it may never be
+        sent again. Others that are answered meanwhile, or the server if it is asked, tell whether it is an outage."""
         if not others_answered and self.on_doubt is None:
             self.record_failure(activity, error)
             return

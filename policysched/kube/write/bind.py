@@ -398,10 +398,9 @@ class Binder:
         connectivity = self._connectivity
         if isinstance(error, ServerError | TooManyRequests):
             connectivity.record_error_response(activity, error)
-        elif isinstance(error, ApiStatusError):
-            connectivity.record_failure(activity, error)
         else:
-            others_answered = connectivity.successes_total > successes_before
+            is_of_credentials = isinstance(error, ApiStatusError)  # no webhook's fault
+            others_answered = connectivity.successes_total > successes_before and not is_of_credentials
             connectivity.record_no_answer(activity, error, others_answered=others_answered)
 
     def _retry_delay_s(self, pending: PendingBind, error: Exception) -> float:

@@ -88,13 +88,12 @@ class RequestRetrier:
                     self._connectivity.record_success(self._activity)
                     raise
                 # Often of a webhook for one namespace, whose code can have the server close the connection.
-                others_answered = self._connectivity.successes_total > successes
+                has_successes = self._connectivity.successes_total > successes
+                others_answered = has_successes and not isinstance(error, Unauthorized)  # no webhook's fault
                 successes = self._connectivity.successes_total
                 if isinstance(error, ServerError | TooManyRequests):
                     server_answers |= isinstance(error, ServerError)
                     self._connectivity.record_error_response(self._activity, error)
-                elif isinstance(error, Unauthorized):
-                    self._connectivity.record_failure(self._activity, error)
                 else:
                     server_answers |= has_failed and others_answered
                     self._connectivity.record_no_answer(
