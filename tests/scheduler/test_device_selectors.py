@@ -872,6 +872,27 @@ def test_the_search_on_one_node_ends_beside_changes_of_it_all_the_time(
     assert sum(counts) < 6 * search_limits.STEPS_MAX
 
 
+def test_a_node_that_loses_its_devices_with_a_label_during_its_search_gets_no_pod(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither the slice changes nor what is allocated of it."""
+    gpus = [gpu(f"g{at:02}", attributes={"uuid": str(min(at, 17))}) for at in range(19)]
+    terms = [{"matchExpressions": [{"key": "gpus", "operator": "Exists"}]}]
+    of_label = device_slice(None, *gpus, name="of-label", nodeSelector={"nodeSelectorTerms": terms})
+    rig, steps = heavy_rig(monkeypatch, of_label, device_slice("n0", version=5, generation=5))
+    monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 100)
+    rig.observe(node("n0", cpu="8", labels={"gpus": ""}))
+    rig.observe(user())
+    decide(rig, elapsed_ms=1)
+
+    assert steps and not rig.scheduler.attempt_in_progress
+    rig.observe(node("n0", cpu="8"))
+    steps_of_calls(rig, steps)
+
+    assert not rig.of(c.Prebind)
+    assert (rig.pending_message("hostile") or "").startswith("0/40 nodes are available: 40 cannot allocate")
+
+
 def test_a_search_that_began_anew_finds_nothing_that_was_true_before(
     monkeypatch: pytest.MonkeyPatch, searches: list[Any]
 ) -> None:

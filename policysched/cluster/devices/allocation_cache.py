@@ -335,7 +335,7 @@ class AllocationCache:
         begun, answers.suspended = answers.suspended, None
         if begun is not None and begun.node != node.name:
             begun = None
-        if begun is not None and begun.stamp != stamp:
+        if begun is not None and (begun.stamp != stamp or begun.labels != node.labels):
             goes_on = divides and (of_pass.is_outdated or answers.discarded >= RESTARTS_MAX)
             if not goes_on or not begun.reads(node, pools, stamp[2]):
                 answers.discarded += 1
