@@ -13,13 +13,16 @@ from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
 from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.pods import Pod
+from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests import builders
 from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.evaluation import evaluated, later
 from tests.evaluate.histories import play, seeds, twin
 from tests.evaluate.policies import CORNERS, corner
+from tests.evaluate.test_hostile import cluster
+from tests.hostile import EVERYBODY, anti_affinity
+from tests.reference.checked import program
 from tests.scheduler.calls import count_calls
 
 SEARCH = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
@@ -187,6 +190,29 @@ def _follow_label(cache: ClusterCache, evaluator: Evaluator, overlay: Overlay) -
     cache.put_node(builders.node("n3", cpu="100", pods="1000", labels={"new": "label"}))
     evaluator.version  # noqa: B018 - refreshes the columns
     assert overlay.follow()
+
+
+def test_an_explanation_evicts_nothing_that_an_overlay_in_use_counts() -> None:
+    """It applies changes before, of which there are none: the overlay does not follow. A gang lost the terms of its members."""
+    cache = cluster(2)
+    evaluator, plan = Evaluator(cache), compile_program(program("filter inter_pod_affinity"))
+    apart = anti_affinity([{**EVERYBODY, "topologyKey": "kubernetes.io/hostname"}])
+    overlay = evaluator.overlay()
+    for number in range(300):  # more classes of pods than are kept without any
+        member = builders.pod(f"member-{number}", labels={"index": str(number)}, spec=apart)
+        overlay.add_pod(member, NodeName("n0"))
+
+    def feasible_nodes(pod: Pod) -> int:
+        facts = QueuedPodInfo(0, 0)
+        return evaluator.evaluate(
+            plan, pod, now_ns=0, facts=facts, samples={}, overlay=overlay
+        ).feasible_count
+
+    before = feasible_nodes(builders.pod("before"))
+    evaluator.refresh_slice(50)
+
+    assert before == 1
+    assert feasible_nodes(builders.pod("after", labels={"other": "labels"})) == 1
 
 
 # ── planted bugs ───────────────────────────────────────────────────────────────────────────────────────────────────

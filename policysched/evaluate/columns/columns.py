@@ -256,6 +256,7 @@ class Columns:
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
         """`names` in their order: rows do not affect decisions, but repeated runs must be byte-identical."""
+        position = self.log_end
         try:
             for name in names:
                 self._updating = name
@@ -274,6 +275,8 @@ class Columns:
         except Exception as error:
             self._failure = NotCounted(self._updating, self.counted_pods.updating)
             raise self._failure from error
+        if self.log_end == position:
+            return  # an overlay in use does not follow: whoever asks for an explanation would evict what it counts
         self.counted_pods.evict_unused()
         if len(self._log) > 4 * self.capacity:
             half = len(self._log) // 2
