@@ -319,6 +319,8 @@ class AttemptRunner:
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
+        if self._attempt is not None and self._gang_attempts.has_begun_evictions(self._attempt.entry):
+            self.advance(None, now_ns)  # pods are evicted for all members or for none
         attempt = self._attempt
         is_queued = self._pause is not None and self._pause.gang.state is not QueueState.ATTEMPTING
         self._end_pause()

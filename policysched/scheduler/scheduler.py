@@ -306,7 +306,7 @@ class Scheduler:
 
     @property
     def attempt_in_progress(self) -> bool:
-        """Whether an attempt has steps left, or waits for those of earlier entries. Nothing of it is in effect yet."""
+        """Whether an attempt has steps left, or waits for those of earlier entries. Nothing but first evictions is in effect."""
         return self._attempts.in_progress
 
     @property

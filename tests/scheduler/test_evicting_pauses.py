@@ -285,6 +285,21 @@ def test_victims_of_many_members_are_evicted_in_pieces(monkeypatch: pytest.Monke
     assert len(finish(scheduler)) == count
 
 
+def test_a_process_that_makes_no_more_attempts_evicts_for_all_members_or_none() -> None:
+    """After a stall, say, it goes on a second later."""
+    scheduler = rig(*full_nodes(8), *members(8, step=0), piece=10**9)
+    while not scheduler.of(c.Evict):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    assert len(scheduler.of(c.Evict)) < 8 and scheduler.scheduler.attempt_in_progress
+
+    scheduler.commands += scheduler.scheduler.requeue_current_attempt(scheduler.now_ns)
+    scheduler.check_invariants()
+
+    assert len(scheduler.of(c.Evict)) == 8
+    assert not scheduler.scheduler.attempt_in_progress
+    assert len(finish(scheduler)) == 8
+
+
 # ── what must hold afterwards ──────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -47,7 +47,7 @@ from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
-from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
@@ -97,6 +97,10 @@ class GangAttempts:
     def pausable_search(self) -> GangSearchResult | None:
         """The search that has yielded, if the cluster may change before it continues."""
         return self._pauses.search
+
+    def has_begun_evictions(self, entry: QueueEntry) -> bool:
+        """Whether the attempt is not without effect any more. An earlier eviction would have deferred it."""
+        return isinstance(entry, QueuedGang) and any(map(self._preemption.is_evicting, entry.pending_members))
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
