@@ -1225,11 +1225,8 @@ def test_the_search_for_a_gang_ends_beside_changes_of_shared_devices_all_the_tim
     assert len(rig.of(c.Prebind)) == (2 if fits else 0)
 
 
-@pytest.mark.parametrize("what", ["slices of several nodes", "slices of each node in one pool"])
-def test_many_slices_that_a_node_may_use_are_visited_for_few_nodes_in_a_call(
-    monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
-    """1,000 slices with selectors of nodes: 126 ms in one piece."""
+def visits_of_slices(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Grows with each slice that is looked at for a node."""
     visits: list[None] = []
     is_relevant = pools.PoolSlices.is_relevant
 
@@ -1238,6 +1235,15 @@ def test_many_slices_that_a_node_may_use_are_visited_for_few_nodes_in_a_call(
         return is_relevant(*arguments)
 
     monkeypatch.setattr(pools.PoolSlices, "is_relevant", counting)
+    return visits
+
+
+@pytest.mark.parametrize("what", ["slices of several nodes", "slices of each node in one pool"])
+def test_many_slices_that_a_node_may_use_are_visited_for_few_nodes_in_a_call(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """1,000 slices with selectors of nodes: 126 ms in one piece."""
+    visits = visits_of_slices(monkeypatch)
     monkeypatch.setattr(attempt_runner, "SLICE_STEPS_MAX", 100)
     rig = rig_with(claim("c", asking("r", count=2)))
     count = 400
@@ -1274,14 +1280,7 @@ def test_many_slices_that_a_node_may_use_are_visited_for_few_nodes_in_a_call(
 
 
 def test_counters_of_a_node_are_visited_for_this_node_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    visits: list[None] = []
-    is_relevant = pools.PoolSlices.is_relevant
-
-    def counting(*arguments: Any) -> bool:
-        visits.append(None)
-        return is_relevant(*arguments)
-
-    monkeypatch.setattr(pools.PoolSlices, "is_relevant", counting)
+    visits = visits_of_slices(monkeypatch)
     rig = rig_with(claim("c", asking("r")))
     sets = [{"name": "card", "counters": {"memory": {"value": "1"}}}]
     for number in range(NODES):

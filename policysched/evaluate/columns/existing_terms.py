@@ -173,9 +173,8 @@ class ExistingTerms:
         for group in self._table.groups:
             group.dropped = group not in groups
         counts = np.cumsum(kept)
-        for key, selecting in list(
-            self._selecting.items()
-        ):  # now, or each keeps the terms of pods that are gone
+        # Now, or each entry keeps the terms of pods that are gone.
+        for key, selecting in list(self._selecting.items()):
             if selecting.sums is not None:
                 self._forget(key)
                 continue

@@ -19,8 +19,8 @@ from policysched.evaluate.columns.pod_classes import (
     PodMatcher,
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
-from policysched.evaluate.columns.row_counts import CountArray, RowCounts
-from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedCounts, SummedGroup
+from policysched.evaluate.columns.row_counts import CountArray, DenseCounts, RowCounts
+from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedGroup
 from policysched.evaluate.columns.tallies import Change, MatchedPodCounts, PodCount, Tallies
 from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
@@ -230,9 +230,7 @@ class HypotheticalPlacedPods:
         self._tallied: dict[MatchedPodCounts, tuple[int, RowCounts]] = {}
         """With the number of the changes applied."""
         self._term_changes = TermChanges()
-        self._sums: dict[
-            SummedGroup, tuple[int, SummedCounts]
-        ] = {}  # with the number of the changes of terms
+        self._sums: dict[SummedGroup, tuple[int, DenseCounts]] = {}  # with the number of the changes of terms
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
         self._is_outdated = False  # all changes are to be counted again

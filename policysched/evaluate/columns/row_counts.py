@@ -1,6 +1,7 @@
 """`RowCounts`: how many pods of some kind are on each row."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,10 +76,15 @@ class DenseCounts(RowCounts):
 
     __slots__ = ("_amounts",)
 
-    def __init__(self, amounts: CountArray) -> None:
+    def __init__(self, amounts: CountArray | None = None) -> None:
         super().__init__()
         self.version = new_version()
-        self._amounts = amounts
+        self._amounts: CountArray = np.zeros(0) if amounts is None else amounts
+
+    @property
+    def size(self) -> int:
+        """How many numbers are kept."""
+        return len(self._amounts)
 
     @property
     def is_empty(self) -> bool:
@@ -89,6 +95,18 @@ class DenseCounts(RowCounts):
         amounts = self.array(row + 1)
         amounts[row] += delta
         assert amounts[row] >= 0, f"row {row} has {amounts[row]} pods"
+
+    def add(self, rows: NDArray[Any], amounts: NDArray[Any]) -> None:
+        """Add an amount to each row. A row may be there more than once."""
+        self.version = new_version()
+        added = np.bincount(rows, amounts)
+        counts = self.array(len(added))
+        counts[: len(added)] += added
+        assert (counts >= 0).all(), "a row has fewer than no pods"
+
+    def clear(self) -> None:
+        """No pods are counted, until they are added again."""
+        self.version, self._amounts = new_version(), np.zeros(0)
 
     def replace(self, amounts: CountArray) -> None:
         """Take over amounts by row. Rows beyond the end of the array have no pods."""

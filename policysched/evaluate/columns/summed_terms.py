@@ -11,52 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.evaluate.columns.row_counts import CountArray, RowCounts, new_version
+from policysched.evaluate.columns.row_counts import DenseCounts
 from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.evaluate.columns.term_table import Integers, PodsToSelect, TermTable
 from policysched.model.affinity import TermUse, Weight
-
-
-class SummedCounts(RowCounts):
-    """Counts that are on most rows: an array alone, which grows with the rows."""
-
-    __slots__ = ("_amounts",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._amounts: CountArray = np.zeros(0)
-
-    @property
-    def size(self) -> int:
-        return len(self._amounts)
-
-    @property
-    def is_empty(self) -> bool:
-        return False
-
-    def add(self, rows: NDArray[Any], amounts: NDArray[Any]) -> None:
-        """A row may be there more than once."""
-        self.version = new_version()
-        added = np.bincount(rows, amounts).astype(np.float64, copy=False)
-        missing = len(added) - len(self._amounts)
-        if missing > 0:
-            self._amounts = np.concatenate((self._amounts, np.zeros(missing + 63)))
-        self._amounts[: len(added)] += added
-        assert (self._amounts >= 0).all(), "a row has fewer than no pods"
-
-    def clear(self) -> None:
-        """No pods are counted, until they are added again."""
-        self.version, self._amounts = new_version(), np.zeros(0)
-
-    def add_to(self, amounts: CountArray, times: int, capacity: int) -> None:
-        count = min(len(amounts), len(self._amounts))
-        amounts[:count] += self._amounts[:count] * times
-
-    def copy(self) -> "SummedCounts":
-        copied = SummedCounts()
-        copied.version, copied._amounts = self.version, self._amounts.copy()
-        return copied
 
 
 class SummedGroup:
@@ -67,7 +26,7 @@ class SummedGroup:
     def __init__(self, terms: "SummedTerms", kind: int, of: tuple[TermUse, str], sign: int) -> None:
         self.use, self.topology_key = of
         self.sign = sign
-        self.row_counts = SummedCounts()
+        self.row_counts = DenseCounts()
         self._terms = terms
         self._kind = kind
 
