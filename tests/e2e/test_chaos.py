@@ -13,7 +13,7 @@ from tests.controlplane.api import Json
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.chaos.bugs import BUGS
 from tests.e2e.chaos.fair_clock import SAMPLE_INTERVAL_S, FairClock, Share, share_of, without_stops
-from tests.e2e.chaos.fault_profile import WEBHOOK_FAULTS, Fault, profile_of
+from tests.e2e.chaos.fault_profile import Fault, profile_of
 from tests.e2e.chaos.safety_checker import Broken, SafetyChecker
 from tests.e2e.chaos.seed import PATIENCE_S, Result, run_seeds
 from tests.e2e.chaos.workload import Admin, plan
@@ -65,10 +65,7 @@ def test_under_faults_no_node_overflows_no_gang_is_split_and_no_pod_is_forgotten
 
     assert [(result.seed, result.broken) for result in results if result.broken] == []
     injected = sum((result.injected for result in results), start=Counter[Fault]())
-    # On a busy machine all pods may be bound before a webhook is in the way: at least one is, somewhere.
-    certain = set(Fault) - set(WEBHOOK_FAULTS)
-    assert {fault for fault in certain if not injected[fault]} == set(), f"too few faults: {injected}"
-    assert any(injected[fault] for fault in WEBHOOK_FAULTS), f"no webhook was in the way: {injected}"
+    assert {fault for fault in Fault if not injected[fault]} == set(), f"too few faults: {injected}"
 
 
 @pytest.mark.parametrize("bug", list(BUGS))

@@ -104,6 +104,10 @@ class Admin:
             actions += [self._create(f"{gang}-{i}", cpu, at_s + 0.05 * i, labels) for i in range(members)]
         await asyncio.gather(*actions)
 
+    async def create_small_pod(self, name: str) -> None:
+        """It requests no CPU, so that it fits on a full node."""
+        await self._create(name, 0, 0.0, {})
+
     async def _live(self, name: str, cpu_milli: int, at_s: float, deleted_after_s: float | None) -> None:
         await self._create(name, cpu_milli, at_s, {})
         if deleted_after_s is not None:
