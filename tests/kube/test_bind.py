@@ -16,7 +16,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent, Transport
 from policysched.kube.write import bind as bind_module
-from policysched.kube.write import bind_queue
+from policysched.kube.write import bind_queue, pending_binds
 from policysched.kube.write.bind import (
     Binder,
     BindOutcome,
@@ -25,7 +25,8 @@ from policysched.kube.write.bind import (
     RetryLater,
     binding_body,
 )
-from policysched.kube.write.bind_queue import BindQueue, PendingBind
+from policysched.kube.write.bind_queue import BindQueue
+from policysched.kube.write.pending_binds import PendingBind
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
@@ -809,13 +810,13 @@ def test_retries_without_a_share_are_caught() -> None:
 
     def without_share(self: BindQueue, workers: int) -> None:
         make(self, workers)
-        self.share = self._throttled_max = 1000
+        self.places.share = self.places.throttled_max = 1000
 
     async def scenario() -> None:
         with pytest.raises(AssertionError):
             await a_failing_namespace_beside_a_good_one(5.0)
 
-    with patch.object(BindQueue, "__init__", without_share), patch.object(bind_queue, "REST_MAX_S", 0.0):
+    with patch.object(BindQueue, "__init__", without_share), patch.object(pending_binds, "REST_MAX_S", 0.0):
         on_virtual_time(scenario)
 
 
@@ -846,7 +847,7 @@ def test_a_failing_namespace_that_never_rests_is_caught() -> None:
     async def scenario() -> None:
         assert await requests_in_a_minute(60) > 300
 
-    with patch.object(bind_queue, "REST_MAX_S", 0.0):
+    with patch.object(pending_binds, "REST_MAX_S", 0.0):
         on_virtual_time(scenario)
 
 

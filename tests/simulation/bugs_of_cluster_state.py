@@ -20,8 +20,8 @@ from policysched.kube.decode import devices, storage
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write import bind as binding
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.bind_queue import PendingBind
 from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.pending_binds import PendingBind
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import AccessibleNodes
 from policysched.model.identifiers import PodUid

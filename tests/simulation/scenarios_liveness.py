@@ -14,8 +14,8 @@ from policysched.evaluate import diagnosis
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.reflector import Reflector
 from policysched.kube.write.bind import Binder
-from policysched.kube.write.bind_queue import PendingBind
 from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.pending_binds import PendingBind
 from policysched.kube.write.report_content import EventContent, PodScheduledCondition
 from policysched.metric_sources.polling import PollingSource
 from policysched.model.identifiers import NodeName

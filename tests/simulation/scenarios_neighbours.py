@@ -10,7 +10,8 @@ from unittest.mock import patch
 from policysched.daemon.clock import NonDecreasingClock
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
-from policysched.kube.write.bind_queue import BindQueue, PendingBind
+from policysched.kube.write.bind_places import BindPlaces
+from policysched.kube.write.pending_binds import PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates
 from policysched.scheduler.policy_permissions import AllowedPolicy, NamespaceSelection, PolicyPermissions
 from tests.simulation.bugs_of_decisions import every_namespace_is_served
@@ -241,12 +242,12 @@ def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
 
     return all_patches(
         patch.object(Binder, "_attempt", stubborn),
-        patch.object(BindQueue, "__init__", _without_spare_workers(BindQueue.__init__)),
+        patch.object(BindPlaces, "__init__", _without_spare_workers(BindPlaces.__init__)),
     )
 
 
-def _without_spare_workers(init: Callable[[BindQueue, int], None]) -> Callable[[BindQueue, int], None]:
-    def without_spare(self: BindQueue, workers: int) -> None:
+def _without_spare_workers(init: Callable[[BindPlaces, int], None]) -> Callable[[BindPlaces, int], None]:
+    def without_spare(self: BindPlaces, workers: int) -> None:
         init(self, workers)
         self.requests_max = self.unknown_share = workers
 

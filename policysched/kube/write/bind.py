@@ -40,7 +40,8 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
-from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue, PendingBind
+from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue
+from policysched.kube.write.pending_binds import PendingBind
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
@@ -174,7 +175,7 @@ class Binder:
         """Until cancelled. Raises LostLeadership (in a group) once `may_send` says no with binds to send."""
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(self._queue.requests_max):
+                for _ in range(self._queue.places.requests_max):
                     group.create_task(self._run_worker())
         finally:
             if self._retry_timer is not None:

@@ -25,22 +25,13 @@ that use their whole share, of which there are few: those that are trusted and t
 
 import heapq
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from policysched.kube.client.api import ApiStatusError
-from policysched.kube.client.backoff import Backoff
+from policysched.kube.write.bind_places import BindPlaces
+from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
 from policysched.model.identifiers import PodUid
-from policysched.scheduler.commands import Bind
-
-FAILING_AFTER = 3
-"""After this many requests in a row without an answer, a namespace is failing."""
 
 RETRY_TURN = 8
-
-REST_STEP_S, REST_MAX_S = 0.1, 1.0
-"""A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
 
 SLOW_AFTER_S = 0.5
 """A request that takes longer makes its namespace slow."""
@@ -48,112 +39,31 @@ SLOW_AFTER_S = 0.5
 PROMPT_FOR_S = 600.0
 """How long a namespace is known to have been prompt, since a prompt answer."""
 
-SPARE_SHARE = 2
-"""Binds that a namespace may have active to get a spare place, with it."""
-
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
 
 
-@dataclass(slots=True, eq=False)
-class PendingBind:
-    """A bind without an outcome, and what its requests have shown."""
-
-    bind: Bind
-    backoff: Backoff | None = None
-    began_s: float | None = None
-    failures: int = 0
-    unknown_until_s: float | None = None
-    """Until then an earlier request may still be carried out."""
-    rejection: ApiStatusError | None = None
-    """Why the pod is read instead of bound."""
-    queue: "_NamespaceQueue | None" = None
-    throttled: bool = False
-    untrusted: bool = False
-    """It counts among those of namespaces that are not trusted. So does each throttled one."""
-    is_delayed: bool = False
-    is_reported: bool = False
-    is_waiting: bool = False
-    """For its next request to be due."""
-    is_gone: bool = False
-    """Its pod is: no further request is sent."""
-    is_current: Callable[[], bool] | None = None
-    """Asked before the first request leaves: whether the decision still holds. None: it always does."""
-
-
-_Line = OrderedDict[PendingBind, None]
-_Ring = OrderedDict["_NamespaceQueue", int]
+_Ring = OrderedDict[NamespaceBinds, int]
 """Namespaces, and when their turns came."""
-
-
-@dataclass(slots=True, eq=False)
-class _NamespaceQueue:
-    name: str
-    first: _Line = field(default_factory=OrderedDict)
-    due: _Line = field(default_factory=OrderedDict)
-    waiting: int = 0
-    active: int = 0
-    throttled_active: int = 0
-    failures: int = 0
-    slow: bool = False
-    in_throttled_ring: bool = False
-    is_retry_turn: bool = False
-    rests_until_s: float | None = None
-    failing_since_s: float = 0.0
-    reason: str | None = None
-    """Why it fails, once that is reported."""
-
-    @property
-    def failing(self) -> bool:
-        return self.failures >= FAILING_AFTER
-
-    @property
-    def set_aside(self) -> bool:
-        """Whether its binds are throttled, and nobody waits for them."""
-        return self.failing or self.slow
-
-    @property
-    def has_binds(self) -> bool:
-        return bool(self.active or self.first or self.waiting or self.due)
-
-    @property
-    def rest_s(self) -> float:
-        return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
-
-    def take_throttled(self) -> PendingBind | None:
-        """A first attempt of a namespace that is set aside and a retry in turn."""
-        first = self.first if self.set_aside else None
-        self.is_retry_turn = not self.is_retry_turn
-        if first and (self.is_retry_turn or not self.due):
-            return first.popitem(last=False)[0]
-        return self.due.popitem(last=False)[0] if self.due else None
 
 
 class BindQueue:
     """Binds without an outcome. `take` and `finish` bracket each request."""
 
     def __init__(self, workers: int) -> None:
-        self.workers = workers
-        self.share = max(1, workers // 4)
-        self.spare = self.share
-        self.requests_max = 2 * workers
-        self.unknown_share = 1
-        self._throttled_max = max(1, workers // 2)
-        self._namespaces: dict[str, _NamespaceQueue] = {}
+        self.places = BindPlaces(workers)
+        self._namespaces: dict[str, NamespaceBinds] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
         # Those with first attempts that are not set aside.
         self._trusted_ring: _Ring = OrderedDict()
         self._untrusted_ring: _Ring = OrderedDict()
-        self._throttled_ring: deque[_NamespaceQueue] = deque()
+        self._throttled_ring: deque[NamespaceBinds] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
-        self._resting: list[tuple[float, int, _NamespaceQueue]] = []
+        self._resting: list[tuple[float, int, NamespaceBinds]] = []
         self._slow_lately = RecentNamespaces[str](SLOW_FOR_S)
         self._prompt_lately = RecentNamespaces[str](PROMPT_FOR_S)
         self._sequence = 0
         self._choices = 0
-        self._active = 0
-        self._throttled_active = 0
-        self._untrusted_active = 0
         self._size = 0
         self._queued = 0
 
@@ -184,7 +94,7 @@ class BindQueue:
         name = pending.bind.namespace
         namespace = self._namespaces.get(name)
         if namespace is None:
-            namespace = self._namespaces[name] = _NamespaceQueue(name)
+            namespace = self._namespaces[name] = NamespaceBinds(name)
         self._size += 1
         pending.queue = namespace
         self._by_uid[pending.bind.uid] = pending
@@ -208,17 +118,12 @@ class BindQueue:
         """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        was_calm, was_known = self._is_calm, namespace.name in self._prompt_lately
-        namespace.active -= 1
-        self._active -= 1
-        self._untrusted_active -= pending.untrusted
-        if pending.throttled:
-            namespace.throttled_active -= 1
-            self._throttled_active -= 1
+        was_calm, was_known = self.places.is_calm, namespace.name in self._prompt_lately
+        self.places.give_back(pending, namespace)
         if answered and prompt:
             self._prompt_lately.note(namespace.name, now_s)
         is_first_answer = answered and prompt and not was_known
-        has_more = is_first_answer or self._is_calm != was_calm
+        has_more = is_first_answer or self.places.is_calm != was_calm
         if answered and not (namespace.failures or namespace.slow):
             if is_first_answer:
                 self._join_first(namespace)
@@ -240,19 +145,13 @@ class BindQueue:
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         if not pending.throttled:
-            self._throttle(pending, namespace)
+            self.places.throttle(pending, namespace)
         was_aside = namespace.set_aside
         namespace.slow = True
         self._slow_lately.note(namespace.name, now_s)
         return self._note_aside(namespace, was_aside=was_aside)
 
-    def _throttle(self, pending: PendingBind, namespace: _NamespaceQueue) -> None:
-        self._untrusted_active += not pending.untrusted
-        pending.throttled = pending.untrusted = True
-        namespace.throttled_active += 1
-        self._throttled_active += 1
-
-    def _note_aside(self, namespace: _NamespaceQueue, *, was_aside: bool) -> bool:
+    def _note_aside(self, namespace: NamespaceBinds, *, was_aside: bool) -> bool:
         if namespace.set_aside == was_aside:
             return False
         self._join_first(namespace)
@@ -359,12 +258,7 @@ class BindQueue:
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing
 
-    @property
-    def _is_calm(self) -> bool:
-        """No more requests hang than may be throttled."""
-        return self._throttled_active <= self._throttled_max
-
-    def _join_first(self, namespace: _NamespaceQueue) -> None:
+    def _join_first(self, namespace: NamespaceBinds) -> None:
         """In the ring where it belongs, or in none."""
         ring, other = self._trusted_ring, self._untrusted_ring
         if namespace.name not in self._prompt_lately or namespace.name in self._slow_lately:
@@ -376,32 +270,32 @@ class BindQueue:
             self._sequence += 1
             ring[namespace] = self._sequence
 
-    def _join_throttled(self, namespace: _NamespaceQueue) -> None:
+    def _join_throttled(self, namespace: NamespaceBinds) -> None:
         if not namespace.in_throttled_ring and namespace.rests_until_s is None:
             namespace.in_throttled_ring = True
             self._throttled_ring.append(namespace)
 
-    def _rest(self, namespace: _NamespaceQueue, now_s: float) -> None:
+    def _rest(self, namespace: NamespaceBinds, now_s: float) -> None:
         self._sequence += 1
         namespace.in_throttled_ring = False
         namespace.rests_until_s = now_s + namespace.rest_s
         heapq.heappush(self._resting, (namespace.rests_until_s, self._sequence, namespace))
 
-    def _end_rest(self, namespace: _NamespaceQueue) -> None:
+    def _end_rest(self, namespace: NamespaceBinds) -> None:
         namespace.rests_until_s = None
         if namespace.first or namespace.due:
             self._join_throttled(namespace)
 
     def _take_first(self) -> PendingBind | None:
-        placed, rings = self._active - self._throttled_active, list[_Ring]()
-        if placed < self.workers + self.spare:
+        rings = list[_Ring]()
+        if self.places.free_for_trusted:
             rings.append(self._trusted_ring)
-        if placed < self.workers and self._untrusted_active < self.workers:
+        if self.places.free_for_untrusted:
             rings.append(self._untrusted_ring)
-        found = list[tuple[int, _NamespaceQueue, _Ring]]()
+        found = list[tuple[int, NamespaceBinds, _Ring]]()
         for ring in rings:
             for namespace, turn in ring.items():
-                if namespace.active < self._active_max(namespace, placed):
+                if namespace.active < self.places.share_of(is_known=namespace.name in self._prompt_lately):
                     found.append((turn, namespace, ring))
                     break
         if not found:
@@ -413,25 +307,16 @@ class BindQueue:
             self._sequence += 1
             ring[namespace] = self._sequence
         self._queued -= 1
-        pending.throttled, pending.untrusted = False, ring is self._untrusted_ring
-        namespace.active += 1
-        self._active += 1
-        self._untrusted_active += pending.untrusted
+        self.places.give_first(pending, namespace, untrusted=ring is self._untrusted_ring)
         return pending
 
-    def _active_max(self, namespace: _NamespaceQueue, placed: int) -> int:
-        if placed >= self.workers:
-            return SPARE_SHARE
-        known_max = self.workers if self._is_calm else max(1, self.workers // 12)
-        return known_max if namespace.name in self._prompt_lately else self.unknown_share
-
     def _take_throttled(self, now_s: float) -> PendingBind | None:
-        if self._throttled_active >= self._throttled_max or self._untrusted_active >= self.workers:
+        if not self.places.free_for_throttled:
             return None
         ring = self._throttled_ring
         for _ in range(len(ring)):
             namespace = ring.popleft()
-            if namespace.throttled_active >= self.share:
+            if namespace.throttled_active >= self.places.share:
                 ring.append(namespace)
                 continue
             pending = namespace.take_throttled()
@@ -442,9 +327,6 @@ class BindQueue:
                 self._rest(namespace, now_s)
             else:
                 ring.append(namespace)
-            pending.untrusted = False
-            self._throttle(pending, namespace)
-            namespace.active += 1
-            self._active += 1
+            self.places.give_throttled(pending, namespace)
             return pending
         return None

@@ -12,7 +12,7 @@ def withdraw_on_unknown() -> None:
     """A bind without an answer counts as refused: its resources are freed while the request may still succeed."""
     from policysched.kube.client.api import ApiStatusError, Conflict, NotFound
     from policysched.kube.write import bind
-    from policysched.kube.write.bind_queue import PendingBind
+    from policysched.kube.write.pending_binds import PendingBind
     from policysched.scheduler.events import BindConfirmed, BindRefused
 
     async def attempt(self: bind.Binder, pending: PendingBind) -> bind.BindOutcome | bind.RetryLater:

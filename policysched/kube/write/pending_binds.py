@@ -1,0 +1,90 @@
+"""A bind without an outcome, and the binds of one namespace with what their answers have shown of it: after FAILING_AFTER
+failures in a row it is failing until one answer, and after a request that takes long it is slow until a prompt one."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from policysched.kube.client.api import ApiStatusError
+from policysched.kube.client.backoff import Backoff
+from policysched.scheduler.commands import Bind
+
+FAILING_AFTER = 3
+"""After this many requests in a row without an answer, a namespace is failing."""
+
+REST_STEP_S, REST_MAX_S = 0.1, 1.0
+"""A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
+
+
+@dataclass(slots=True, eq=False)
+class PendingBind:
+    """A bind without an outcome, and what its requests have shown."""
+
+    bind: Bind
+    backoff: Backoff | None = None
+    began_s: float | None = None
+    failures: int = 0
+    unknown_until_s: float | None = None
+    """Until then an earlier request may still be carried out."""
+    rejection: ApiStatusError | None = None
+    """Why the pod is read instead of bound."""
+    queue: "NamespaceBinds | None" = None
+    throttled: bool = False
+    untrusted: bool = False
+    """It counts among those of namespaces that are not trusted. So does each throttled one."""
+    is_delayed: bool = False
+    is_reported: bool = False
+    is_waiting: bool = False
+    """For its next request to be due."""
+    is_gone: bool = False
+    """Its pod is: no further request is sent."""
+    is_current: Callable[[], bool] | None = None
+    """Asked before the first request leaves: whether the decision still holds. None: it always does."""
+
+
+_Line = OrderedDict[PendingBind, None]
+
+
+@dataclass(slots=True, eq=False)
+class NamespaceBinds:
+    """`first`: binds that no request was sent for. `due`: those to send again. `waiting`: those that are not due yet."""
+
+    name: str
+    first: _Line = field(default_factory=OrderedDict)
+    due: _Line = field(default_factory=OrderedDict)
+    waiting: int = 0
+    active: int = 0
+    throttled_active: int = 0
+    failures: int = 0
+    slow: bool = False
+    in_throttled_ring: bool = False
+    is_retry_turn: bool = False
+    rests_until_s: float | None = None
+    failing_since_s: float = 0.0
+    reason: str | None = None
+    """Why it fails, once that is reported."""
+
+    @property
+    def failing(self) -> bool:
+        return self.failures >= FAILING_AFTER
+
+    @property
+    def set_aside(self) -> bool:
+        """Whether its binds are throttled, and nobody waits for them."""
+        return self.failing or self.slow
+
+    @property
+    def has_binds(self) -> bool:
+        return bool(self.active or self.first or self.waiting or self.due)
+
+    @property
+    def rest_s(self) -> float:
+        return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
+
+    def take_throttled(self) -> PendingBind | None:
+        """A first attempt of a namespace that is set aside and a retry in turn."""
+        first = self.first if self.set_aside else None
+        self.is_retry_turn = not self.is_retry_turn
+        if first and (self.is_retry_turn or not self.due):
+            return first.popitem(last=False)[0]
+        return self.due.popitem(last=False)[0] if self.due else None
