@@ -66,7 +66,7 @@ def test_the_devices_of_a_pool_are_visited_once_for_all_nodes(where: str) -> Non
         assert len(list(filter(None, found))) == (NODES if where == "all nodes" else 1)
         cache.put_claim(claim("x", asking(), version=version, status=given(f"g{version}", node=None)))
 
-    assert len(visits) <= 3, "by the generation, the nodes of its devices, and the index"
+    assert len(visits) <= 4, "by the generation, its counters, the nodes of its devices, and the index"
 
 
 def test_a_device_costs_the_same_beside_counters_that_it_does_not_consume() -> None:

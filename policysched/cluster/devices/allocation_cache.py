@@ -284,7 +284,7 @@ class AllocationCache:
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
     ) -> SearchOutcome:
         """As `find`, without the cache, and without pools and counters that are kept."""
-        pool_slices = cache(lambda pool: PoolSlices(self._slices.of_pool(pool)))
+        pool_slices = cache(lambda pool: PoolSlices(self._slices.of_pool(pool).by_name.values()))
         pools = pools_for(node, self._slices.candidates_for(node.name), pool_slices)
         search = self._begin_search(claims, node, overlay, pools, CountersLeft())
         return self._advance(search, None)[1]
@@ -388,7 +388,7 @@ class AllocationCache:
         if cached is not None and cached[0] == stamp and cached[1] == node.labels:
             return cached[2]
         candidates = self._slices.candidates_for(node.name)
-        pools = pools_for(node, candidates, self._slices.pool_slices)
+        pools = pools_for(node, candidates, self._slices.of_pool)
         if self._allowance is not None:
             self._allowance.steps_left -= (
                 len(candidates) // SLICES_PER_STEP + visited_devices(pools) // DEVICES_PER_STEP

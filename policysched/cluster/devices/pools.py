@@ -6,71 +6,149 @@ k8s.io/dynamic-resource-allocation v0.36.3, `structured/internal/incubating`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 
-from policysched.model.devices import Amounts, CounterConsumption, PoolId, ResourceSlice
+from policysched.model.devices import Amounts, Device, PoolId, ResourceSlice
 from policysched.model.nodes import Node
+
+CounterKey = tuple[str, str | None]
+"""A counter set and a counter in it."""
 
 
 class PoolGeneration:
-    """What all slices of a generation have together: `consumptions` of counters by device, and `with_binding_conditions`, the
-    slices that have such devices. Each device is visited once for all nodes; for one node, if the generation `is_part` of what is
-    published."""
+    """What all slices of a generation have together. A slice that is added or removed has its own devices visited, once for all
+    nodes; for one node, if the generation `is_part` of what is published. `with_binding_conditions`: the slices that have such
+    devices."""
 
-    def __init__(self, slices: Iterable[ResourceSlice], *, is_part: bool = False) -> None:
-        self.slices = tuple(slices)
+    def __init__(self, slices: Iterable[ResourceSlice] = (), *, is_part: bool = False) -> None:
         self.is_part = is_part
-        self.counters: dict[str, Amounts] = {}
-        self.consumptions: dict[str, tuple[CounterConsumption, ...]] = {}
         self.with_binding_conditions: set[str] = set()
-        defined = Counter(name for each in self.slices for name in each.counters)
-        for each in self.slices:
-            self.counters.update(each.counters)
-        names: set[str] = set()
-        self.repeats_names, undefined = False, False
-        for each in self.slices:
-            for device in each.devices:
-                self.repeats_names |= device.name in names
-                names.add(device.name)
-                if device.binding_conditions:
-                    self.with_binding_conditions.add(each.name)
-                if device.consumes_counters:
-                    known = self.consumptions.get(device.name, ())
-                    self.consumptions[device.name] = (*known, *device.consumes_counters)
-                    undefined |= not self._defines(device.consumes_counters)
-        self.is_invalid = undefined or any(times > 1 for times in defined.values())
+        self._slices: dict[str, ResourceSlice] = {}
+        self._in_order: tuple[ResourceSlice, ...] | None = None
+        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._repeated_names: set[str] = set()
+        # How often each counter, and each set with no name of a counter, is defined and consumed.
+        self._defined: Counter[CounterKey] = Counter()
+        self._consumed: Counter[CounterKey] = Counter()
+        self._wrong: set[CounterKey] = set()  # defined more than once, or consumed and not defined
+        for each in slices:
+            self.add(each)
 
-    def _defines(self, consumptions: Iterable[CounterConsumption]) -> bool:
-        return all(
-            use.counter_set in self.counters and use.counters.keys() <= self.counters[use.counter_set].keys()
-            for use in consumptions
-        )
+    @property
+    def slices(self) -> tuple[ResourceSlice, ...]:
+        """The same tuple until one is added or removed."""
+        if self._in_order is None:
+            self._in_order = tuple(self._slices.values())
+        return self._in_order
+
+    @property
+    def repeats_names(self) -> bool:
+        return bool(self._repeated_names)
+
+    @property
+    def is_invalid(self) -> bool:
+        return bool(self._wrong)
+
+    def defines(self, counter: CounterKey) -> bool:
+        return counter in self._defined
+
+    def devices(self, name: str) -> tuple[Device, ...]:
+        """Those with this name: more than one in a pool that is invalid."""
+        return self._devices.get(name, ())
+
+    def add(self, resource_slice: ResourceSlice) -> None:
+        self._slices[resource_slice.name], self._in_order = resource_slice, None
+        for device in resource_slice.devices:
+            known = self._devices.get(device.name, ())
+            self._devices[device.name] = (*known, device)
+            if known:
+                self._repeated_names.add(device.name)
+            if device.binding_conditions:
+                self.with_binding_conditions.add(resource_slice.name)
+        self._count_counters(resource_slice, 1)
+
+    def remove(self, resource_slice: ResourceSlice) -> None:
+        del self._slices[resource_slice.name]
+        self._in_order = None
+        for device in resource_slice.devices:
+            left = tuple(each for each in self._devices[device.name] if each is not device)
+            if left:
+                self._devices[device.name] = left
+            else:
+                del self._devices[device.name]
+            if len(left) < 2:
+                self._repeated_names.discard(device.name)
+        self.with_binding_conditions.discard(resource_slice.name)
+        self._count_counters(resource_slice, -1)
+
+    def _count_counters(self, resource_slice: ResourceSlice, times: int) -> None:
+        uses = (each for device in resource_slice.devices for each in device.consumes_counters)
+        for counted, keys in (
+            (self._defined, _keys_of(resource_slice.counters.items())),
+            (self._consumed, _keys_of((use.counter_set, use.counters) for use in uses)),
+        ):
+            for key, number in Counter(keys).items():
+                counted[key] += times * number
+                if not counted[key]:
+                    del counted[key]
+                if self._defined[key] > 1 or (key in self._consumed and key not in self._defined):
+                    self._wrong.add(key)
+                else:
+                    self._wrong.discard(key)
 
     def consists_of(self, slices: Sequence[ResourceSlice]) -> bool:
         return len(slices) == len(self.slices) and all(map(is_, slices, self.slices))
 
 
-_NO_SLICES = PoolGeneration(())
+def _keys_of(counters: Iterable[tuple[str, Amounts]]) -> Iterator[CounterKey]:
+    """A set counts also without a counter."""
+    for counter_set, amounts in counters:
+        yield counter_set, None
+        for name in amounts:
+            yield counter_set, name
+
+
+_NO_SLICES = PoolGeneration()
 
 
 class PoolSlices:
-    """All slices of a pool, until one is added or removed."""
+    """All slices of a pool. `newest`: the generation."""
 
-    def __init__(self, slices: Iterable[ResourceSlice]) -> None:
-        self._slices = tuple(slices)
-        self.newest = max((each.generation for each in self._slices), default=0)
+    def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
+        self.by_name: dict[str, ResourceSlice] = {}
+        self.newest = 0
+        self._numbers: Counter[int] = Counter()
         self._generations: dict[int, PoolGeneration] = {}
         self._part: PoolGeneration | None = None
         self._nodes: dict[str, _NodesOfDevices] = {}
+        for each in slices:
+            self.add(each)
 
-    def of_generation(self, generation: int) -> PoolGeneration:
-        known = self._generations.get(generation)
-        if known is None:
-            supported = [each for each in self._slices if each.generation == generation and each.is_supported]
-            known = self._generations[generation] = PoolGeneration(supported)
-        return known
+    def add(self, resource_slice: ResourceSlice) -> None:
+        number = resource_slice.generation
+        self.by_name[resource_slice.name] = resource_slice
+        self._numbers[number] += 1
+        self.newest = max(self.newest, number)
+        if resource_slice.is_supported:
+            self._generations.setdefault(number, PoolGeneration()).add(resource_slice)
+
+    def remove(self, resource_slice: ResourceSlice) -> None:
+        number = resource_slice.generation
+        del self.by_name[resource_slice.name]
+        self._nodes.pop(resource_slice.name, None)
+        self._part = None
+        if resource_slice.is_supported:
+            self._generations[number].remove(resource_slice)
+        self._numbers[number] -= 1
+        if not self._numbers[number]:
+            del self._numbers[number]
+            self._generations.pop(number, None)
+            self.newest = max(self._numbers, default=0)
+
+    def of_generation(self, number: int) -> PoolGeneration:
+        return self._generations.get(number, _NO_SLICES)
 
     def part(self, slices: Sequence[ResourceSlice]) -> PoolGeneration:
         """Those that count as the whole pool, where there are more than the pool is said to have."""
@@ -106,10 +184,6 @@ class DevicePool:
     generation: PoolGeneration = field(default=_NO_SLICES)
     incomplete: bool = False
     invalid: bool = False
-
-    @property
-    def counters(self) -> Mapping[str, Amounts]:
-        return self.generation.counters
 
 
 def pools_for(

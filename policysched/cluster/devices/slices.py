@@ -1,7 +1,6 @@
 """ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
 from collections import Counter
-from collections.abc import Iterable
 
 from policysched.cluster.devices.pools import PoolSlices
 from policysched.model.devices import PoolId, ResourceSlice
@@ -13,7 +12,6 @@ class ResourceSliceIndex:
 
     def __init__(self) -> None:
         self.by_name: dict[str, ResourceSlice] = {}
-        self._by_pool: dict[PoolId, dict[str, ResourceSlice]] = {}
         self._pools: dict[PoolId, PoolSlices] = {}
         self._by_node: dict[NodeName, dict[str, ResourceSlice]] = {}
         self._of_several_nodes: dict[str, ResourceSlice] = {}
@@ -21,8 +19,7 @@ class ResourceSliceIndex:
 
     def add(self, resource_slice: ResourceSlice) -> None:
         self.by_name[resource_slice.name] = resource_slice
-        self._pools.pop(resource_slice.pool, None)
-        self._by_pool.setdefault(resource_slice.pool, {})[resource_slice.name] = resource_slice
+        self._pools.setdefault(resource_slice.pool, PoolSlices()).add(resource_slice)
         self._exclusive_nodes.setdefault(resource_slice.pool, Counter())[_exclusive_node(resource_slice)] += 1
         if _exclusive_node(resource_slice) is None:
             self._of_several_nodes[resource_slice.name] = resource_slice
@@ -36,30 +33,23 @@ class ResourceSliceIndex:
 
     def remove(self, resource_slice: ResourceSlice) -> None:
         del self.by_name[resource_slice.name]
-        self._pools.pop(resource_slice.pool, None)
         self._of_several_nodes.pop(resource_slice.name, None)
         if resource_slice.accessible_nodes.node is not None:
             of_node = self._by_node.get(resource_slice.accessible_nodes.node, {})
             of_node.pop(resource_slice.name, None)
             if not of_node:
                 self._by_node.pop(resource_slice.accessible_nodes.node, None)
-        pool = self._by_pool[resource_slice.pool]
-        del pool[resource_slice.name]
+        pool = self._pools[resource_slice.pool]
+        pool.remove(resource_slice)
         nodes, node = self._exclusive_nodes[resource_slice.pool], _exclusive_node(resource_slice)
         nodes[node] -= 1
         if not nodes[node]:
             del nodes[node]
-        if not pool:
-            del self._by_pool[resource_slice.pool], self._exclusive_nodes[resource_slice.pool]
+        if not pool.by_name:
+            del self._pools[resource_slice.pool], self._exclusive_nodes[resource_slice.pool]
 
-    def of_pool(self, pool: PoolId) -> Iterable[ResourceSlice]:
-        return self._by_pool.get(pool, {}).values()
-
-    def pool_slices(self, pool: PoolId) -> PoolSlices:
-        known = self._pools.get(pool)
-        if known is None:
-            known = self._pools[pool] = PoolSlices(self.of_pool(pool))
-        return known
+    def of_pool(self, pool: PoolId) -> PoolSlices:
+        return self._pools[pool]
 
     def candidates_for(self, node: NodeName) -> tuple[ResourceSlice, ...]:
         """The slices of the node, and all slices that several nodes may use."""
