@@ -19,7 +19,8 @@ from typing import Any
 from policysched.evaluate import NotCounted
 from policysched.kube.extender import protocol
 from policysched.kube.extender.protocol import BadExtenderArgs, NodeDecodeCache
-from policysched.kube.write.bind import Binder, BindOutcome
+from policysched.kube.write.bind import Binder
+from policysched.kube.write.bind_object import BindOutcome
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Bind

@@ -19,12 +19,11 @@ from policysched.kube.write import bind as bind_module
 from policysched.kube.write import bind_queue, pending_binds
 from policysched.kube.write.bind import (
     Binder,
-    BindOutcome,
     BindSettings,
     LostLeadership,
     RetryLater,
-    binding_body,
 )
+from policysched.kube.write.bind_object import BindOutcome, binding_body
 from policysched.kube.write.bind_queue import BindQueue
 from policysched.kube.write.pending_binds import PendingBind
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S

@@ -9,7 +9,8 @@ from unittest.mock import patch
 
 from policysched.daemon.clock import NonDecreasingClock
 from policysched.kube.client.backoff import Backoff
-from policysched.kube.write.bind import Binder, BindOutcome, RetryLater
+from policysched.kube.write.bind import Binder, RetryLater
+from policysched.kube.write.bind_object import BindOutcome
 from policysched.kube.write.bind_places import BindPlaces
 from policysched.kube.write.pending_binds import PendingBind
 from policysched.sandbox.faults import NO_FAULTS, FaultInjector, FaultRates

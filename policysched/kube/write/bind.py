@@ -24,14 +24,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-import orjson
-
 from policysched.kube.client.api import (
     ApiClient,
     ApiErrors,
     ApiStatusError,
     Conflict,
-    InvalidResponse,
     NotFound,
     ServerError,
     TooManyRequests,
@@ -40,6 +37,7 @@ from policysched.kube.client.api import (
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
+from policysched.kube.write.bind_object import BindOutcome, bind_outcome_from_pod, binding_body
 from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue
 from policysched.kube.write.pending_binds import PendingBind
 from policysched.model.identifiers import PodUid
@@ -61,8 +59,6 @@ DELAYED_AFTER_FAILURES = 2
 """After this many failed requests, a bind no longer counts against `binds_in_flight_max`."""
 
 LOG_INTERVAL_S = 60.0
-
-BindOutcome = BindConfirmed | BindRefused | BindLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +367,7 @@ class Binder:
         successes = self._connectivity.successes_total
         try:
             pod = await self._api.get(f"/api/v1/namespaces/{bind.namespace}/pods/{bind.name}")
-            outcome = _bind_outcome_from_pod(bind, pod, reason)
+            outcome = bind_outcome_from_pod(bind, pod, reason)
         except NotFound:
             self._connectivity.record_success(activity)
             return BindLost(bind.uid, f"the pod was deleted: {reason.message}")
@@ -422,29 +418,3 @@ class LostLeadership(Exception):
 
     def __init__(self, bind: Bind) -> None:
         super().__init__(f"no longer the leader; {bind.namespace}/{bind.name} is left to the next leader")
-
-
-def _bind_outcome_from_pod(bind: Bind, pod: dict[str, object], reason: ApiStatusError) -> BindOutcome:
-    meta, spec = pod.get("metadata"), pod.get("spec")
-    if not isinstance(meta, dict) or not isinstance(spec, dict):
-        raise InvalidResponse(f"the answer for {bind.namespace}/{bind.name} is not a pod")
-    if meta.get("uid") != bind.uid:
-        return BindLost(bind.uid, f"the name now belongs to another pod: {reason.message}")
-    node = spec.get("nodeName")
-    if node == bind.node:
-        return BindConfirmed(bind.uid, bind.node)
-    if node:
-        return BindLost(bind.uid, f"another client bound it to {node}: {reason.message}")
-    return BindRefused(bind.uid, reason.message)
-
-
-def binding_body(bind: Bind) -> bytes:
-    """With the UID, the server refuses to bind another pod of the same name."""
-    return orjson.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": bind.name, "namespace": bind.namespace, "uid": bind.uid},
-            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
-        }
-    )
