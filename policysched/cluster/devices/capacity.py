@@ -10,6 +10,9 @@ from fractions import Fraction
 
 from policysched.model.devices import Amounts, CapacityRequestPolicy, Device, DeviceCapacity
 
+Nanos = Fraction | int
+_NANO, _NOTHING = 10**9, Fraction()
+
 
 def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
     """Whether the device has the requested capacity beside what is consumed. A capacity that it
@@ -20,11 +23,11 @@ def has_capacity(device: Device, requested: Amounts, consumed: Amounts) -> bool:
         wanted = requested.get(name)
         if wanted is None and capacity.policy is None and name not in consumed:
             continue  # all of it is there
-        amount = consumed_amount(capacity, wanted)
+        amount = _consumed_nanos(capacity, wanted)
         # The API server takes negative requests, which would make room for others that is not there.
         if amount < 0 or _violates_policy(amount, capacity.policy):
             return False
-        if consumed.get(name, 0) + amount > capacity.amount:
+        if _nanos(consumed.get(name, _NOTHING)) + amount > _nanos(capacity.amount):
             return False
     return True
 
@@ -37,56 +40,63 @@ def capacity_steps(device: Device, requested: Amounts) -> int:
 def capacity_consumption(device: Device, requested: Amounts) -> dict[str, Fraction]:
     """How much of each capacity a share for this request consumes."""
     return {
-        name: consumed_amount(capacity, requested.get(name)) for name, capacity in device.capacity.items()
+        name: Fraction(_consumed_nanos(capacity, requested.get(name))) / _NANO
+        for name, capacity in device.capacity.items()
     }
 
 
-def consumed_amount(capacity: DeviceCapacity, requested: Fraction | None) -> Fraction:
+def _consumed_nanos(capacity: DeviceCapacity, requested: Fraction | None) -> Nanos:
     """The requested amount rounded up by the device's policy, or the default if none is requested."""
     policy = capacity.policy
     if requested is None:
-        return policy.default if policy is not None and policy.default is not None else capacity.amount
+        default = None if policy is None else policy.default
+        return _nanos(capacity.amount if default is None else default)
+    amount = _nanos(requested)
     if policy is None:
-        return requested
+        return amount
     if policy.has_range and policy.range_min is not None:
-        return _rounded_up_to_step(requested, policy.range_min, policy.range_step)
-    return next((value for value in policy.valid_values if requested <= value), requested)
+        return _rounded_up_to_step(amount, _nanos(policy.range_min), policy.range_step)
+    return next((value for each in policy.valid_values if amount <= (value := _nanos(each))), amount)
 
 
-def _rounded_up_to_step(requested: Fraction, least: Fraction, step: Fraction | None) -> Fraction:
+def _rounded_up_to_step(requested: Nanos, least: Nanos, step: Fraction | None) -> Nanos:
     if requested < least:
         return least
     if not step:
         return requested
-    unit = _unit(least, step)
-    whole, base, width = _ceil(requested / unit), _ceil(least / unit), _ceil(step / unit)
+    unit = _unit(least, _nanos(step))
+    whole, base, width = _ceil(requested, unit), _ceil(least, unit), _ceil(_nanos(step), unit)
     return unit * (base + width * -(-(whole - base) // width))
 
 
-def _violates_policy(amount: Fraction, policy: CapacityRequestPolicy | None) -> bool:
-    if policy is None or amount == policy.default:
+def _violates_policy(amount: Nanos, policy: CapacityRequestPolicy | None) -> bool:
+    if policy is None or (policy.default is not None and amount == _nanos(policy.default)):
         return False
     if policy.has_range:
-        if policy.range_max is not None and amount > policy.range_max:
+        if policy.range_max is not None and amount > _nanos(policy.range_max):
             return True
         if not policy.range_step:
             return False
-        least = policy.range_min or Fraction(0)
-        unit = _unit(least, policy.range_step)
-        return (_ceil(amount / unit) - _ceil(least / unit)) % _ceil(policy.range_step / unit) != 0
-    return bool(policy.valid_values) and amount not in policy.valid_values
+        least, step = _nanos(policy.range_min or _NOTHING), _nanos(policy.range_step)
+        unit = _unit(least, step)
+        return (_ceil(amount, unit) - _ceil(least, unit)) % _ceil(step, unit) != 0
+    return bool(policy.valid_values) and all(amount != _nanos(each) for each in policy.valid_values)
 
 
-def _unit(*bounds: Fraction) -> Fraction:
+def _nanos(amount: Fraction) -> Nanos:
+    """In billionths, which are integers for all that the API server stores: fractions take ten times as long."""
+    times, rest = divmod(_NANO, amount.denominator)
+    return amount * _NANO if rest else amount.numerator * times
+
+
+def _unit(*bounds: Nanos) -> int:
     """The unit of a range's arithmetic: thousandths where its bounds are multiples of them, else 1."""
-    milli = Fraction(1, 1000)
-    return milli if all((bound / milli).denominator == 1 for bound in bounds) else Fraction(1)
+    return _NANO if any(bound % (_NANO // 1000) for bound in bounds) else _NANO // 1000
 
 
-def _ceil(amount: Fraction) -> int:
-    """Round to an integer away from zero, as `Quantity.Value` does."""
-    whole = -(-abs(amount.numerator) // amount.denominator)
-    return whole if amount >= 0 else -whole
+def _ceil(amount: Nanos, unit: int) -> int:
+    """In units, rounded away from zero, as `Quantity.Value` does."""
+    return -(-amount // unit) if amount >= 0 else amount // unit
 
 
 def add_amounts(
