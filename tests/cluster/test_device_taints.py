@@ -25,7 +25,8 @@ def rule(name: str = "r", key: str = "broken", **selected: str) -> DeviceTaintRu
 
 
 def found(cache: DeviceCache, name: str) -> bool:
-    return AvailableDevices(cache).find([claim(name, asking(name, "true"))], node("n0")) is not None
+    wanted = claim(name, asking(name, "true"))
+    return AvailableDevices(cache).find([wanted], node("n0"), (wanted.spec_text,)) is not None
 
 
 def test_a_rule_that_changes_all_the_time_visits_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.pod_claims import (
+    ClaimsByNode,
     PodResourceClaims,
     choose_devices,
     pod_resource_claims,
-    score_on,
 )
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.devices.search_limits import ATTEMPT_STEPS_MAX, SearchAllowance
@@ -164,7 +164,9 @@ def test_the_first_possible_alternative_is_chosen_and_earlier_ones_score_higher(
 
     assert got(devices, "c", at="a") == ["r/one:big"]
     assert got(devices, "c", at="b") == ["r/small:small"]
-    assert [score_on(claims, node(name), AvailableDevices(devices)) for name in ("a", "b", "c")] == [7, 6, 0]
+    assert [
+        ClaimsByNode(claims, AvailableDevices(devices)).score(node(name)) for name in ("a", "b", "c")
+    ] == [7, 6, 0]
 
 
 def test_allocated_alternatives_score_only_beside_unallocated_claims() -> None:
@@ -178,7 +180,7 @@ def test_allocated_alternatives_score_only_beside_unallocated_claims() -> None:
     assert isinstance(alone, PodResourceClaims)
     assert isinstance(beside, PodResourceClaims)
 
-    scores = [score_on(claim, node("a"), AvailableDevices(devices)) for claim in (alone, beside)]
+    scores = [ClaimsByNode(claim, AvailableDevices(devices)).score(node("a")) for claim in (alone, beside)]
 
     assert scores == [0, 7 + 8]
 

@@ -62,7 +62,7 @@ def test_the_devices_of_a_pool_are_visited_once_for_all_nodes(where: str) -> Non
     nodes = [node(f"n{number}") for number in range(NODES)]
     for version in range(1, 4):
         wanted = claim(f"c{version}", asking("r"))
-        found = [AvailableDevices(cache).find([wanted], each) for each in nodes]
+        found = [AvailableDevices(cache).find([wanted], each, (wanted.spec_text,)) for each in nodes]
         assert len(list(filter(None, found))) == (NODES if where == "all nodes" else 1)
         cache.put_claim(claim("x", asking(), version=version, status=given(f"g{version}", node=None)))
 
@@ -77,7 +77,7 @@ def test_a_device_costs_the_same_beside_counters_that_it_does_not_consume() -> N
         cache = cache_with(device_slice(None, *gpus, name="devices", **POOL), cards(sets, memory=1))
         allowance = SearchAllowance()
         with cache.allocation_cache.limited(allowance):
-            assert AvailableDevices(cache).find([claim()], node("n0")) is not None
+            assert AvailableDevices(cache).find([claim()], node("n0"), (claim().spec_text,)) is not None
         return ATTEMPT_STEPS_MAX - allowance.steps_left
 
     assert steps(500) == steps(1)
@@ -104,7 +104,8 @@ def test_what_an_overlay_leaves_of_counters_is_computed_once_for_all_nodes(
     monkeypatch.setattr(Left, "after", counting)
 
     for number in range(NODES):
-        assert available.with_overlay(overlay).find([claim("c1", asking("s"))], node(f"n{number}"))
+        wanted = claim("c1", asking("s"))
+        assert available.with_overlay(overlay).find([wanted], node(f"n{number}"), (wanted.spec_text,))
 
     assert len(computed) == 1
 

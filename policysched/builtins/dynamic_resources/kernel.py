@@ -5,24 +5,21 @@ claims together. Pods whose claims request the same share the results, so that t
 costs one lookup per node.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import (
+    ClaimsByNode,
     PodResourceClaims,
-    attempt_error,
     choose_devices,
     claim_index,
     claim_key_at,
-    evaluate_node,
     fill_claim_name,
     node_independent_key,
-    node_rejection,
     pod_resource_claims,
-    score_on,
     unbindable_claims,
     uses_devices,
 )
@@ -141,8 +138,11 @@ class DynamicResourcesFilter(FilterKernelBase):
         available, devices = view.available_devices, self._claims.resolve_at(view)
         if isinstance(devices, str) or not devices.has_unallocated(available):
             return ()
-        located = [view.node_at(index) for index in range(view.count)]
-        errors = [None if row is None else attempt_error(devices, row[0], available) for row in located]
+        located, by_node = (
+            [view.node_at(index) for index in range(view.count)],
+            ClaimsByNode(devices, available),
+        )
+        errors = [None if row is None else by_node.attempt_error(row[0]) for row in located]
         return [
             (text, np.array([error == text for error in errors], np.bool_))
             for text in dict.fromkeys(errors)
@@ -174,14 +174,19 @@ class DynamicResourcesFilter(FilterKernelBase):
             return None
         of_pod = devices
 
-        def rejection_of(node: Node, available: AvailableDevices) -> DeviceRejection | None:
-            rejection = node_rejection(of_pod, node, available)
-            if rejection is None:
-                return None
-            claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
-            return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
+        def rejections_in(available: AvailableDevices) -> Callable[[Node], DeviceRejection | None]:
+            by_node = ClaimsByNode(of_pod, available)
 
-        return devices, view.device_rejections(text, available.results_stamp, rejection_of)
+            def rejection_of(node: Node) -> DeviceRejection | None:
+                rejection = by_node.rejection(node)
+                if rejection is None:
+                    return None
+                claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
+                return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
+
+            return rejection_of
+
+        return devices, view.device_rejections(text, available.results_stamp, rejections_in)
 
     def _messages(self, view: View) -> list[str | None]:
         """The message for each row; None where it is not rejected, or holds no node."""
@@ -191,13 +196,14 @@ class DynamicResourcesFilter(FilterKernelBase):
             return [devices] * view.count
         if not devices.is_needed:
             return [None] * view.count
+        by_node = ClaimsByNode(devices, available)
         messages: list[str | None] = []
         for index in range(view.count):
             located = view.node_at(index)
             if located is None:
                 messages.append(None)
                 continue
-            outcome = evaluate_node(devices, located[0], available)
+            outcome = by_node.evaluate(located[0])
             messages.append(outcome if isinstance(outcome, str) else None)
         return messages
 
@@ -234,10 +240,11 @@ class _Score(ScoreKernelBase):
         scores = np.zeros(view.count, np.int64)
         if isinstance(devices, str) or not devices.has_alternatives:
             return scores
+        by_node = ClaimsByNode(devices, available)
         for index in range(view.count):
             located = view.node_at(index)
             if located is not None:
-                scores[index] = score_on(devices, located[0], available)
+                scores[index] = by_node.score(located[0])
         return scores
 
     def fingerprint(self, view: View) -> Hashable:

@@ -232,11 +232,10 @@ class AllocationCache:
         return self._last_number
 
     def find(
-        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None
+        self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None, specs: Specs
     ) -> SearchOutcome:
-        """The devices for these claims on the node, from the cache if possible."""
+        """The devices for these claims, which have these specs, on the node; from the cache if possible."""
         stamp = self._stamps.of_node(node.name)
-        specs = tuple(claim.spec_text for claim in claims)
         answers = self._outcomes.of_specs(specs)
         on_overlay = 0 if overlay is None else overlay.node_changes.get(node.name, 0)
         if overlay is not None and not (overlay.shared_changes or on_overlay):

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.reservations import DeviceChoice
-from policysched.cluster.devices.search_outcomes import SearchOutcome
+from policysched.cluster.devices.search_outcomes import SearchOutcome, Specs
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 from policysched.model.nodes import Node
@@ -67,10 +67,11 @@ class AvailableDevices:
             return self._devices.allocation_cache.counts.count_uncached(device_class, node, self._overlay)
         return self._devices.allocation_cache.counts.of_node(device_class, node, self._overlay)
 
-    def find(self, claims: Sequence[ResourceClaim], node: Node) -> SearchOutcome:
+    def find(self, claims: Sequence[ResourceClaim], node: Node, specs: Specs) -> SearchOutcome:
+        """Devices for the claims, which have these specs."""
         if self._uncached:
             return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
-        return self._devices.allocation_cache.find(claims, node, self._overlay)
+        return self._devices.allocation_cache.find(claims, node, self._overlay, specs)
 
     @property
     def stamp(self) -> int:

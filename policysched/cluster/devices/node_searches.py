@@ -8,7 +8,7 @@ from typing import Protocol
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
 from policysched.cluster.devices.device_overlay import DeviceOverlay
-from policysched.cluster.devices.pod_claims import PodResourceClaims, node_rejection, pod_resource_claims
+from policysched.cluster.devices.pod_claims import ClaimsByNode, PodResourceClaims, pod_resource_claims
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
@@ -39,16 +39,12 @@ def search_nodes(
         texts.append(f"extended {claims.extended.requests}")
     cache, specs, shared_stamp = devices.allocation_cache, tuple(texts), available.shared_stamp
     if overlay is not None:
-        on_overlay = available.with_overlay(overlay)
-        yield from cache.search_on_overlay(
-            specs, cluster.nodes, overlay, lambda node: node_rejection(claims, node, on_overlay)
-        )
+        on_overlay = ClaimsByNode(claims, available.with_overlay(overlay))
+        yield from cache.search_on_overlay(specs, cluster.nodes, overlay, on_overlay.on)
         return
     if cache.are_searched(specs, nodes, shared_stamp) or too_many_selectors_message([pod], devices):
         return
-    yield from cache.search_in_pieces(
-        specs, nodes, shared_stamp, lambda node: node_rejection(claims, node, available)
-    )
+    yield from cache.search_in_pieces(specs, nodes, shared_stamp, ClaimsByNode(claims, available).on)
 
 
 def has_devices_now(pod: Pod, cluster: Devices, node: NodeName, *, with_extended: bool) -> bool:
@@ -57,8 +53,8 @@ def has_devices_now(pod: Pod, cluster: Devices, node: NodeName, *, with_extended
     claims = _claims_of(pod, available, with_extended=with_extended)
     if isinstance(claims, str):
         return not cache.is_cut_off
-    of_pod, chosen = claims, cluster.nodes[node]
-    return cache.confirm(lambda: node_rejection(of_pod, chosen, available) is None)
+    of_pod, chosen = ClaimsByNode(claims, available), cluster.nodes[node]
+    return cache.confirm(lambda: of_pod.rejection(chosen) is None)
 
 
 def _claims_of(pod: Pod, available: AvailableDevices, *, with_extended: bool) -> PodResourceClaims | str:

@@ -7,7 +7,7 @@ more claim, which is created then. Source: `pkg/scheduler/framework/plugins/dyna
 kubernetes v1.36.3.
 """
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -230,20 +230,77 @@ class DevicesRejection(NamedTuple):
     stops_attempt: bool = False
 
 
-def evaluate_node(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> ClaimsOnNode | str:
-    """The devices for the claims on the node, or the reason why the node is infeasible."""
-    outcome = _evaluate_node(devices, node, available)
-    if isinstance(outcome, ClaimsOnNode):
-        return outcome
-    return fill_claim_name(outcome.message, outcome.claim)
+class ClaimsByNode:
+    """The claims of a pod on one node after the other, as long as nothing changes. What is the same on all nodes is read once: a
+    pod has hundreds of claims."""
+
+    def __init__(self, devices: PodResourceClaims, available: AvailableDevices) -> None:
+        self._devices = devices
+        self._available = available
+        self._of_all_nodes = _Claims(devices.claims, available)
+
+    def on(self, node: Node) -> ClaimsOnNode | DevicesRejection:
+        """The devices for the claims on the node, or why it is infeasible."""
+        claims, extended = self._of_all_nodes, self._devices.extended
+        if extended is not None:
+            extended_claim = extended.claim_on(node)
+            if isinstance(extended_claim, str):
+                return DevicesRejection(extended_claim)
+            if extended_claim is not None:
+                claims = _Claims((*self._devices.claims, extended_claim), self._available)
+        unallocated = claims.unallocated
+        outcome = self._available.find(unallocated, node, claims.specs) if unallocated else None
+        if unallocated and outcome is None:
+            return DevicesRejection(CANNOT_ALLOCATE_ALL)
+        if isinstance(outcome, DeviceSearchFailed):
+            claim_key = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
+            return DevicesRejection(outcome.message, claim_key, not outcome.rejects_node_only)
+        if self._devices.unbindable or not all(
+            allocation.usable_on(node) for allocation in claims.by_terms.values()
+        ):
+            return DevicesRejection(NOT_AVAILABLE_ON_NODE)
+        return ClaimsOnNode(claims.allocations, outcome)
+
+    def rejection(self, node: Node) -> DevicesRejection | None:
+        """Why the node is infeasible, and the claim that the message names; None if it is feasible."""
+        outcome = self.on(node)
+        return None if isinstance(outcome, ClaimsOnNode) else outcome
+
+    def evaluate(self, node: Node) -> ClaimsOnNode | str:
+        """The devices for the claims on the node, or the reason why the node is infeasible."""
+        outcome = self.on(node)
+        if isinstance(outcome, ClaimsOnNode):
+            return outcome
+        return fill_claim_name(outcome.message, outcome.claim)
+
+    def attempt_error(self, node: Node) -> str | None:
+        """The error of the node that stops the attempt, if there is one."""
+        rejection = self.rejection(node)
+        if rejection is None or not rejection.stops_attempt:
+            return None
+        return fill_claim_name(rejection.message, rejection.claim)
+
+    def score(self, node: Node) -> int:
+        """Higher for alternatives earlier in their lists. 0 if the node is infeasible, or if all claims
+        are allocated already."""
+        outcome = self.on(node)
+        if isinstance(outcome, DevicesRejection) or outcome.search_result is None:
+            return 0
+        of_allocated = self._of_all_nodes.score  # what is created for extended resources is not allocated
+        return search_result_score(outcome.search_result) + of_allocated
 
 
-def attempt_error(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> str | None:
-    """The error of the node that stops the attempt, if there is one."""
-    rejection = node_rejection(devices, node, available)
-    if rejection is None or not rejection.stops_attempt:
-        return None
-    return fill_claim_name(rejection.message, rejection.claim)
+class _Claims:
+    """Some claims: their allocations, one for each terms that select nodes, and the score of all; claims without an allocation, and
+    their specs."""
+
+    def __init__(self, claims: Sequence[ResourceClaim], available: AvailableDevices) -> None:
+        self.allocations = tuple([(claim, available.allocation(claim.key)) for claim in claims])
+        self.unallocated = tuple([claim for claim, allocation in self.allocations if allocation is None])
+        self.specs = tuple([claim.spec_text for claim in self.unallocated])
+        allocated = [(claim, allocation) for claim, allocation in self.allocations if allocation is not None]
+        self.by_terms = {allocation.node_selector_terms: allocation for _, allocation in allocated}
+        self.score = sum(allocation_score(claim, allocation) for claim, allocation in allocated)
 
 
 def fill_claim_name(message: str, claim: ResourceClaimKey | None) -> str:
@@ -282,56 +339,11 @@ def claim_key_at(devices: PodResourceClaims, index: int) -> ResourceClaimKey:
     return ResourceClaimKey(devices.extended.namespace, _PLACEHOLDER_NAME)
 
 
-def node_rejection(
-    devices: PodResourceClaims, node: Node, available: AvailableDevices
-) -> DevicesRejection | None:
-    """Why the node is infeasible, and the claim that the message names; None if it is feasible."""
-    outcome = _evaluate_node(devices, node, available)
-    return None if isinstance(outcome, ClaimsOnNode) else outcome
-
-
-def _evaluate_node(
-    devices: PodResourceClaims, node: Node, available: AvailableDevices
-) -> ClaimsOnNode | DevicesRejection:
-    claims: Collection[ResourceClaim] = devices.claims
-    if devices.extended is not None:
-        extended_claim = devices.extended.claim_on(node)
-        if isinstance(extended_claim, str):
-            return DevicesRejection(extended_claim)
-        claims = claims if extended_claim is None else (*claims, extended_claim)
-    allocations = tuple((claim, available.allocation(claim.key)) for claim in claims)
-    unallocated = [claim for claim, allocation in allocations if allocation is None]
-    outcome = available.find(unallocated, node) if unallocated else None
-    if unallocated and outcome is None:
-        return DevicesRejection(CANNOT_ALLOCATE_ALL)
-    if isinstance(outcome, DeviceSearchFailed):
-        claim_key = None if outcome.claim_index is None else unallocated[outcome.claim_index].key
-        return DevicesRejection(outcome.message, claim_key, not outcome.rejects_node_only)
-    if devices.unbindable or any(
-        allocation is not None and not allocation.usable_on(node) for _, allocation in allocations
-    ):
-        return DevicesRejection(NOT_AVAILABLE_ON_NODE)
-    return ClaimsOnNode(allocations, outcome)
-
-
-def score_on(devices: PodResourceClaims, node: Node, available: AvailableDevices) -> int:
-    """Higher for alternatives earlier in their lists. 0 if the node is infeasible, or if all claims
-    are allocated already."""
-    outcome = evaluate_node(devices, node, available)
-    if isinstance(outcome, str) or outcome.search_result is None:
-        return 0
-    return search_result_score(outcome.search_result) + sum(
-        allocation_score(claim, allocation)
-        for claim, allocation in outcome.allocations
-        if allocation is not None
-    )
-
-
 def choose_devices(
     pod: Pod, devices: PodResourceClaims, node: Node, available: AvailableDevices
 ) -> DeviceChoice | str:
     """What the claims need on the node, or the reason why the node is infeasible."""
-    outcome = evaluate_node(devices, node, available)
+    outcome = ClaimsByNode(devices, available).evaluate(node)
     if isinstance(outcome, str):
         return outcome
     allocated, reserved, awaited, search_index = [], [], [], 0

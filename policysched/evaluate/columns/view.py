@@ -20,7 +20,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.device_rejections import DeviceRejection, DeviceRejectionCodes
+from policysched.evaluate.columns.device_rejections import DeviceRejectionCheck, DeviceRejectionCodes
 from policysched.evaluate.columns.free_volume_index import MatchingVolumes
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
@@ -193,19 +193,19 @@ class View:
         self,
         spec: Hashable,
         revision: Hashable,
-        check: Callable[[Node, AvailableDevices], DeviceRejection | None],
+        checks: Callable[[AvailableDevices], DeviceRejectionCheck],
     ) -> DeviceRejectionCodes:
-        """The results of `check` by row of the view, including the overlay's reservations. Cached by
-        the claims' `spec` until `revision` changes."""
+        """The results of a check by row of the view, including the overlay's reservations. Cached by
+        the claims' `spec` until `revision` changes. `checks` gives the one for a cluster, on one node after the other."""
         self.reads_only_columns = False
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
         rejections = columns.device_rejections.column_for(
-            columns, spec, revision, available.stamp, lambda node: check(node, available)
+            columns, spec, revision, available.stamp, checks(available)
         )
         if overlay is None or not (overlay.node_changes or overlay.shared_changes):
             return replace(rejections, codes=rejections.codes[self.rows])
-        rejections, available = deepcopy(rejections), available.with_overlay(overlay)
+        rejections, check = deepcopy(rejections), checks(available.with_overlay(overlay))
         rows = (
             [columns.row(name) for name in overlay.node_changes]
             if not overlay.shared_changes
@@ -214,7 +214,7 @@ class View:
         for row in rows:
             node = None if row is None else columns.nodes[row]
             if row is not None and node is not None:
-                rejections.codes[row] = rejections.code(check(node, available))
+                rejections.codes[row] = rejections.code(check(node))
         return replace(rejections, codes=rejections.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:

@@ -38,13 +38,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from policysched.cluster.devices.pod_claims import (
+    ClaimsByNode,
     PodResourceClaims,
-    evaluate_node,
     pod_resource_claims,
-    score_on,
     unbindable_claims,
 )
-from policysched.cluster.devices.pod_claims import attempt_error as device_error
 from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from tests.reference.builtin_interface import (
@@ -70,13 +68,19 @@ def filter_node(
         timeout_s = params["binding_timeout_seconds"]
         assert isinstance(timeout_s, int), f"a timeout of {timeout_s!r}"
         devices = replace(devices, unbindable=unbindable_claims(devices, facts.now_ns, timeout_s))
-    outcome = devices if isinstance(devices, str) else evaluate_node(devices, node_info.node, facts.devices)
+    outcome = (
+        devices if isinstance(devices, str) else ClaimsByNode(devices, facts.devices).evaluate(node_info.node)
+    )
     return FilterReasons((outcome,), resolvable=False) if isinstance(outcome, str) else None
 
 
 def attempt_error(pod: Pod, node_info: NodeInfo, facts: ClusterFacts) -> str | None:
     devices = _devices(pod, facts)
-    return None if isinstance(devices, str) else device_error(devices, node_info.node, facts.devices)
+    return (
+        None
+        if isinstance(devices, str)
+        else ClaimsByNode(devices, facts.devices).attempt_error(node_info.node)
+    )
 
 
 def score(
@@ -89,7 +93,10 @@ def score(
         return {
             node_info.node.name: NodeScore(0, 0) for node_info in candidates
         }  # only where the filter is left out
-    raw = {node_info.node.name: score_on(devices, node_info.node, facts.devices) for node_info in candidates}
+    raw = {
+        node_info.node.name: ClaimsByNode(devices, facts.devices).score(node_info.node)
+        for node_info in candidates
+    }
     most = max(raw.values())
     return {
         name: NodeScore(number, MAX_SCORE * number // most if most else 0) for name, number in raw.items()
