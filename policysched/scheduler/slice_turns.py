@@ -84,6 +84,17 @@ class SlicesInTurn:
         return None
 
 
+class WakeUpSlices:
+    """Parked groups of an event that helps many, at nobody's expense."""
+
+    def __init__(self, queue: SchedulingQueue) -> None:
+        self.next_time_ns = queue.next_slice_ns
+        self._queue = queue
+
+    def take_slice(self, now_ns: int) -> Slice | None:
+        return Slice("") if self._queue.open_slice(now_ns) else None
+
+
 class SliceTurns:
     """`changes` of many pods: who never calls `decide` takes their slices. They go on in the pauses of an attempt, and so does the
     preparation of `texts`. A part of the timers, of which nothing else is due: `step` has its own turn."""
@@ -96,7 +107,7 @@ class SliceTurns:
         order_keys: OrderKeyExpiries,
     ) -> None:
         self._queue = queue
-        self.changes = SlicesInTurn(changes)
+        self.changes = SlicesInTurn((WakeUpSlices(queue), *changes))
         self._texts = texts
         self._all = SlicesInTurn((self.changes, texts))
         self._order_keys = order_keys

@@ -10,7 +10,9 @@ import pytest
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.queue import parked_entries, sliced_wake_ups
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
+from policysched.scheduler.queue.parked_entries import ParkedEntries
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
@@ -171,6 +173,27 @@ def test_nothing_is_overtaken_in_an_arbitrary_order(block: int) -> None:
 def test_an_arbitrary_order_that_does_not_hold_is_reported(owner: type, name: str, planted: object) -> None:
     with patch.object(owner, name, planted):
         assert _is_reported(_play(arbitrary(Random(seed)), Random(seed))[0] for seed in range(6))
+
+
+@pytest.fixture
+def slices_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parked_entries, "WAKE_UPS_PER_SLICE", 1)
+    monkeypatch.setattr(sliced_wake_ups, "SORTED_PER_SLICE", 1)
+
+
+@pytest.mark.usefixtures("slices_of_one")
+@pytest.mark.parametrize("block", range(2))
+def test_nothing_is_overtaken_while_parked_pods_are_woken_in_slices(block: int) -> None:
+    for seed in range(block * 8, block * 8 + 8):
+        policy = arbitrary(Random(seed))
+        assert _play(policy, Random(seed))[0] == [], f"seed {seed}: {policy}"
+
+
+@pytest.mark.usefixtures("slices_of_one")
+def test_a_pod_that_does_not_wait_for_pods_to_be_woken_is_reported() -> None:
+    nobody = lambda *_: False  # noqa: E731
+    with patch.multiple(ParkedEntries, is_held_by_due=nobody, open_before=nobody):
+        assert _is_reported(_play(arbitrary(Random(seed)), Random(seed))[0] for seed in range(16))
 
 
 @pytest.mark.parametrize("order", ["ranks", "gangs"])

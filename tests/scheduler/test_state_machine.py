@@ -29,6 +29,7 @@ from policysched.scheduler.bind_tracker import BindTracker
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.parked_entries import ParkedEntries
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.scheduler import Scheduler
 from tests.builders import node, pending, placed, pod
@@ -480,8 +481,8 @@ def test_a_planted_bug_is_found_by_the_search(
         ),
         (SchedulingQueue, "requeue", gives(None), room_comes_for_pods_that_agree, "have room"),
         (
-            SchedulingQueue,
-            "_return_representative",
+            ParkedEntries,
+            "return_representative",
             gives(None),
             room_comes_for_pods_that_agree,
             "no requeued one",

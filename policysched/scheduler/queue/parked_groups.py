@@ -15,6 +15,7 @@ from policysched.scheduler.queue.late_wake_ups import LateWakeUps, WakeUp
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
 from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
 from policysched.scheduler.queue.policy_queues import PolicyQueues
+from policysched.scheduler.queue.sliced_wake_ups import WAKE_UPS_PER_SLICE, SlicedWakeUps
 
 EquivalenceKey = Hashable
 
@@ -85,6 +86,7 @@ class ParkedGroups:
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
         self.late = LateWakeUps(decision_time)
+        self.sliced = SlicedWakeUps(new_policy_queue, decision_time)
         self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
         """By policy and rule of its text, since the process started."""
 
@@ -163,8 +165,12 @@ class ParkedGroups:
             self._list(group, group.members.first_of_each())
 
     def has_before(self, entry: QueueEntry) -> bool:
-        """Whether an entry waits for `first_before`, or for groups that are opened late."""
-        return self.first_before(entry) is not None or bool(self.late.before(entry))
+        """Whether an entry waits for `first_before`, or for groups that are opened late or in slices."""
+        return (
+            self.first_before(entry) is not None
+            or self.sliced.may_precede(entry)
+            or bool(self.late.before(entry))
+        )
 
     def first_before(self, entry: QueueEntry) -> QueueEntry | None:
         """The first member of an open group that an entry of its policy waits for. Where the order changes by itself, members
@@ -193,7 +199,7 @@ class ParkedGroups:
         claim: AnyClaim | None = None,
         cause: str | None = None,
     ) -> Iterator[WakeUp]:
-        """The groups that one of the events can help and that are opened now. `cause`: see `LateWakeUps`."""
+        """The groups that one of the events can help, and that are opened neither late nor already. `cause`: see `LateWakeUps`."""
         waited_for = [event for event in events if self._by_event[event]]
         # In the order of the enumeration: the order of a set differs between processes.
         for event in sorted(waited_for, key=_EVENT_ORDER.__getitem__) if len(waited_for) > 1 else waited_for:
@@ -202,15 +208,18 @@ class ParkedGroups:
                     policy in (None, group.policy)
                     and (claim is None or claim in group.claims)
                     and may_help(event, group.namespace, cause)
+                    and group not in self.sliced
                     and not self.late.delays(event, group, cause)
                 ):
                     yield event, group
 
     def due(self, now_ns: int) -> Iterator[WakeUp]:
-        """Groups whose verdict has expired, and those that are opened late."""
-        while (expiry_ns := self._expiries.first_key()) is not None and expiry_ns <= now_ns:
-            yield ClusterEvent.TIME, self._groups[self._expiries.pop()]
+        """Groups that are opened late, and a slice of those whose verdict has expired: nothing says at which moment it does."""
         yield from self.late.due()
+        for _ in range(WAKE_UPS_PER_SLICE):
+            if (expiry_ns := self._expiries.first_key()) is None or expiry_ns > now_ns:
+                break
+            yield ClusterEvent.TIME, self._groups[self._expiries.pop()]
 
     def next_time_ns(self) -> int | None:
         return earlier_ns(
@@ -276,6 +285,7 @@ class ParkedGroups:
             self._by_event[event].pop(group.equivalence_key, None)
         self._expiries.discard(group.equivalence_key)
         self.late.discard(group)
+        self.sliced.discard(group)
         group.requeue_events = frozenset()
 
     def check(self) -> list[str]:

@@ -4,6 +4,7 @@ Each policy has its own queue in its own order; `active_queues` says which polic
 with its equivalence class (the pods that agree on everything that the policy reads, and so share one verdict). A thousand
 replicas that do not fit are one parked group, and an event that could help them requeues one member as a representative. If it is
 placed the next one follows, otherwise all stay parked. An event among 50,000 parked pods costs one evaluation for each class.
+An event that helps many classes opens their groups in slices.
 
 No event is lost between an attempt and its parking: events are applied between attempts, and in the pauses of a gang's
 attempt, which open its parked group at once (`missed_events`).
@@ -24,9 +25,9 @@ from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
-from policysched.scheduler.queue.late_wake_ups import WakeUp
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
+from policysched.scheduler.queue.parked_entries import ParkedEntries
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
 
 
@@ -59,7 +60,7 @@ class SchedulingQueue:
         self.attempting: QueueEntry | None = None
         self.missed_events: set[ClusterEvent] = set()
         self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
-        self._group_by_entry: dict[QueueEntry, ParkedGroup] = {}
+        self._parked = ParkedEntries(self._groups, lambda *of: self.enqueue(*of))
         self._gated: dict[QueueEntry, None] = {}  # and those that await a new text
         self.incoming_counts: dict[tuple[str, str], int] = {}
 
@@ -88,7 +89,8 @@ class SchedulingQueue:
 
     def pop(self) -> QueueEntry | None:
         """The next entry to attempt. With no active entry, the first one in backoff is popped early (KEP-5142), unless it
-        is in error backoff. None: there is none, or only such of namespaces that rest or wait for binds."""
+        is in error backoff. None: there is none, or only such of namespaces that rest or wait for binds, or such that wait for
+        parked groups, a slice of which was opened."""
         if self.yielded is not None and self.decision_time.is_overdrawn(self.yielded.namespace):
             self.yielded = None  # other policies' entries need not wait until it is popped again
         head = self._active.pop() if self.yielded is None else self._active.pop_until(self.yielded)
@@ -100,6 +102,9 @@ class SchedulingQueue:
             if head is None:
                 return None
             self._backoff.discard(head)
+        if self._parked.is_held_by_due(head, self.decision_time.now_ns):
+            self.put_back(head)
+            return None
         if head is self.yielded:
             self.yielded = None
         head.state = QueueState.DETACHED
@@ -146,12 +151,10 @@ class SchedulingQueue:
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
         if self.order_is_given:
             return False
-        late = self._groups.late.before(entry)
-        self._open(late, now_ns)
-        yields = bool(late)
-        while (member := self._groups.first_before(entry)) is not None:
-            self._send_representative(self._group_by_entry[member], now_ns, "QueueOrder", member)
-            yields = True
+        if self._parked.open_before(entry, now_ns):
+            self.put_back(entry)  # there may be thousands, and other entries need not wait for their attempts
+            return True
+        yields = self._parked.send_before(entry, now_ns)
         while (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
             yields = True
@@ -169,7 +172,7 @@ class SchedulingQueue:
         while (entry := self._backoff.pop_expired(now_ns)) is not None:
             with raises_for(entry.object_id):
                 self._activate(entry, "BackoffComplete")
-        self._open(self._groups.due(now_ns), now_ns)
+        self._parked.open(self._groups.due(now_ns), now_ns)
 
     def next_time_ns(self) -> int | None:
         """When `advance` has something to do next."""
@@ -231,21 +234,20 @@ class SchedulingQueue:
             message=message,
             cause=cause,
         )
-        self._add_member(entry, group, now_ns)
+        self._park(entry, group, now_ns)
 
     def join_group(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
         """Park an entry whose equivalence class has failed, without an attempt."""
         assert group.blocked, f"{entry} joins the open parked group {group.equivalence_key}"
-        self._add_member(entry, group, now_ns)
+        self._park(entry, group, now_ns)
 
     def blocked_group(self, equivalence_key: EquivalenceKey) -> ParkedGroup | None:
         """The parked group of the class, if nothing has happened that could change its verdict."""
-        group = None if self.order_is_given else self._groups.get(equivalence_key)
-        return group if group is not None and group.blocked else None
+        return None if self.order_is_given else self._parked.blocked_group(equivalence_key)
 
     def mark_placed(self, entry: QueueEntry, now_ns: int) -> None:
         """The entry was placed: the next member of its class follows."""
-        self._return_representative(entry, now_ns)
+        self._parked.return_representative(entry, now_ns)
 
     def due_messages(self, now_ns: int, messages_max: int) -> list[tuple[QueueEntry, ParkedGroup]]:
         """Members whose class failed again with another message than was reported for them, at most `messages_max`."""
@@ -254,33 +256,28 @@ class SchedulingQueue:
     # ── moving and removing ────────────────────────────────────────────────────────────────────────────────────────
 
     def reorder(self, entry: QueueEntry, now_ns: int) -> None:
-        """The entry's key has changed. A parked member that is now ahead of its class represents it too."""
+        """The entry's key has changed."""
+        self._parked.open_due(entry, now_ns)
         match entry.state:
             case QueueState.ACTIVE:
                 self._active.put(entry)
             case QueueState.BACKING_OFF:
                 self._backoff.reorder(entry)
             case QueueState.UNSCHEDULABLE:
-                group = self._group_by_entry[entry]
-                self._groups.put(group, entry)
-                if not group.blocked and all(
-                    group.members.precedes(other) for other in group.representatives
-                ):
-                    self._send_representative(group, now_ns, "QueueOrder")
+                self._parked.reorder(entry, now_ns)
             case _:
                 pass  # no other state is ordered
 
     def remove(self, entry: QueueEntry, now_ns: int) -> None:
         """Detach the entry. If it represented its class, another member does now."""
+        self._parked.open_due(entry, now_ns)
         match entry.state:
             case QueueState.ACTIVE:
                 self._active.discard(entry)
             case QueueState.BACKING_OFF:
                 self._backoff.discard(entry)
             case QueueState.UNSCHEDULABLE:
-                group = self._group_by_entry.pop(entry)
-                self._groups.remove(group, entry)
-                self._groups.drop_if_empty(group)
+                self._parked.remove(entry)
             case QueueState.GATED | QueueState.AWAITING_TEXT:
                 del self._gated[entry]
             case _:
@@ -288,7 +285,7 @@ class SchedulingQueue:
         if entry is self.yielded:
             self.yielded = None
         entry.state = QueueState.DETACHED
-        self._return_representative(entry, now_ns)
+        self._parked.return_representative(entry, now_ns)
 
     def requeue(
         self,
@@ -304,7 +301,19 @@ class SchedulingQueue:
         events = tuple(events)
         if self.attempting is not None:
             self.missed_events.update(e for e in events if may_help(e, self.attempting.namespace, cause))
-        self._open(self._groups.waiting_for(events, policy, claim, cause), now_ns)
+        wake_ups = self._groups.waiting_for(events, policy, claim, cause)
+        if self.order_is_given:
+            self._parked.open(wake_ups, now_ns)
+        else:
+            self._parked.open_in_slices(wake_ups, now_ns)
+
+    def next_slice_ns(self) -> int | None:
+        """When `open_slice` has something to do; None: not before an event that helps many parked groups."""
+        return self._groups.sliced.next_time_ns()
+
+    def open_slice(self, now_ns: int) -> bool:
+        """Open a slice of the parked groups that an event can help. False: there are none."""
+        return self._parked.open_slice(now_ns)
 
     def open_group(self, key: EquivalenceKey, now_ns: int, event: ClusterEvent, cause: str | None) -> None:
         """Open the parked group of the class, if it is blocked and waits for the event. `cause`: as in `requeue`."""
@@ -312,7 +321,7 @@ class SchedulingQueue:
             self.missed_events.add(event)
         group, late = self.blocked_group(key), self._groups.late
         if group is not None and event in group.requeue_events and not late.delays(event, group, cause):
-            self._unblock(group, now_ns, event.value)
+            self._parked.open([(event, group)], now_ns)
 
     def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:
         """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now."""
@@ -325,9 +334,7 @@ class SchedulingQueue:
         self._backoff.drop_policy(policy)
         for entry in [entry for entry in self._gated if entry.policy == policy]:
             del self._gated[entry]
-        for group in self._groups.drop_policy(policy, rules):
-            for entry in group.members:
-                del self._group_by_entry[entry]
+        self._parked.drop_policy(policy, rules)
 
     def enqueue_many(self, policy: str, entries: Sequence[QueueEntry], event: str) -> None:
         """Add many detached entries to the active queue in linear time."""
@@ -347,7 +354,7 @@ class SchedulingQueue:
             + awaiting
             + (0 if self.attempting is None else self.attempting.pod_count),
             "backoff": sum(entry.pod_count for entry in self._backoff),
-            "unschedulable": sum(entry.pod_count for entry in self._group_by_entry),
+            "unschedulable": sum(entry.pod_count for entry in self._parked),
             "gated": sum(entry.pod_count for entry in self._gated) - awaiting,
         }
 
@@ -363,7 +370,7 @@ class SchedulingQueue:
         return self._groups.rule_counts
 
     def group_of(self, entry: QueueEntry) -> ParkedGroup | None:
-        return self._group_by_entry.get(entry)
+        return self._parked.group_of(entry)
 
     def check(self) -> list[str]:
         """One sentence for each violation of the states and of the parked groups' rules."""
@@ -392,56 +399,14 @@ class SchedulingQueue:
         self._active.put(entry)
         self._count("active", event)
 
-    def _add_member(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
-        assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
-        entry.state = QueueState.UNSCHEDULABLE
-        entry.last_cause = group.cause
-        self._groups.put(group, entry)
-        self._group_by_entry[entry] = group
+    def _park(self, entry: QueueEntry, group: ParkedGroup, now_ns: int) -> None:
         self._count("unschedulable", "ScheduleAttemptFailure")
-        self._return_representative(entry, now_ns)
-
-    def _open(self, wake_ups: Iterable[WakeUp], now_ns: int) -> None:
-        for event, group in wake_ups:
-            self._unblock(group, now_ns, event.value)
-
-    def _unblock(self, group: ParkedGroup, now_ns: int, event: str) -> None:
-        self._groups.unindex(group)
-        group.blocked = False
-        self._send_representative(group, now_ns, event)
-        self._groups.list_members(group)
-
-    def _send_representative(
-        self, group: ParkedGroup, now_ns: int, event: str, member: QueueEntry | None = None
-    ) -> None:
-        """By default the first member."""
-        entry = member or group.members.first()
-        if entry is None:
-            self._groups.drop_if_empty(group)
-            return
-        with raises_for(entry.object_id):
-            self._groups.remove(group, entry)
-            del self._group_by_entry[entry]
-            entry.state, entry.represented_key = QueueState.DETACHED, group.equivalence_key
-            group.representatives[entry] = None
-            self.enqueue(entry, now_ns, event)
-
-    def _return_representative(self, entry: QueueEntry, now_ns: int) -> None:
-        """The entry's attempt as a representative is over. If its class is still open, requeue the next member."""
-        equivalence_key, entry.represented_key = entry.represented_key, None
-        group = None if equivalence_key is None else self._groups.get(equivalence_key)
-        if group is None:
-            return
-        group.representatives.pop(entry, None)
-        if not group.blocked and not group.representatives:
-            self._send_representative(group, now_ns, "RepresentativeScheduled")
-        else:
-            self._groups.drop_if_empty(group)
+        self._parked.add(entry, group, now_ns)
 
     def _entries_of(self, policy: str) -> Iterator[QueueEntry]:
         yield from self._active.of_policy(policy)
         yield from (entry for entry in self._backoff if entry.policy == policy)
-        yield from (entry for entry in self._group_by_entry if entry.policy == policy)
+        yield from (entry for entry in self._parked if entry.policy == policy)
         yield from (entry for entry in self._gated if entry.policy == policy)
         if self.attempting is not None and self.attempting.policy == policy:
             yield self.attempting
