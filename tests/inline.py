@@ -7,22 +7,12 @@ from collections.abc import Callable
 from policysched.daemon.policy_checker import PolicyTexts, check_texts
 from policysched.kube.leader_election import LeaderElector, LeadershipStatus
 from policysched.lang.check.bundle import PolicyBundle
-from policysched.scheduler.steps import Steps, Value
+from policysched.scheduler.steps import run_to_completion as run_to_completion
 
 
 async def check_inline(texts: PolicyTexts, place: str) -> PolicyBundle:
     """Checks on the calling thread: a virtual clock does not advance meanwhile."""
     return check_texts(texts, place)
-
-
-def run_to_completion(steps: Steps[Value]) -> Value:
-    """Runs all steps at once. Returns the result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: Value = end.value
-            return result
 
 
 class EventLoopLeaderElection:

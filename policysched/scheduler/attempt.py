@@ -97,7 +97,7 @@ class PodAttempts:
     def attempt_pod(self, pod: PendingPod, now_ns: int) -> Steps[None]:
         """The pod was just popped from the queue."""
         core = self._core
-        if self._preemption.defer_attempt(pod.uid):
+        if self._preemption.evictions.defer_attempt(pod.uid):
             self._park_until_evicted(pod, now_ns)
             return
         answered = self._extender_calls.take_answer(pod.uid)

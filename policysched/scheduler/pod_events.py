@@ -65,7 +65,7 @@ class PodEvents:
         else:
             self._membership.add(observed.pod)
         if current is None or current.deleting:
-            self._preemption.forget(uid)
+            self._preemption.evictions.forget(uid)
             self._extender_calls.forget(uid)
         if nominated is not None and (current is None or current.node is None):
             after = core.cache.nominated.get(uid)
@@ -102,7 +102,7 @@ class PodEvents:
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.drop_pod(uid))
         self._add_count_events(events, active, ended)
-        self._preemption.forget(uid)
+        self._preemption.evictions.forget(uid)
         self._extender_calls.forget(uid)
         core.samples.assumed_load.pod_removed(uid)
         if cached is not None:
@@ -123,7 +123,7 @@ class PodEvents:
     def _cause(self, changed: ObservedPod, *, leaves: bool) -> str | None:
         """The namespace that is to blame if other pods are woken; None: none, as a preemptor waits until its victim `leaves`.
         A victim can change all the time, for ever if its deletion is denied or it has a finalizer."""
-        is_victim = changed.preempted or self._preemption.is_leaving(changed.pod.uid)
+        is_victim = changed.preempted or self._preemption.evictions.is_leaving(changed.pod.uid)
         return None if leaves and is_victim else changed.pod.namespace
 
     def _track_kubelet_rejections(

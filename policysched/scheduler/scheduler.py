@@ -235,9 +235,9 @@ class Scheduler:
             case e.BindConfirmed() | e.BindRefused() | e.BindLost() | e.BindDelayed():
                 self._bind_tracker.on_answer(event, now_ns)
             case e.Evicted(preemptor, victims):
-                self._preemption.on_evicted(preemptor, victims, now_ns)
+                self._preemption.evictions.on_evicted(preemptor, victims, now_ns)
             case e.EvictionRefused():
-                self._preemption.on_eviction_refused(event, now_ns)
+                self._preemption.evictions.on_eviction_refused(event, now_ns)
             case e.ExtendersAnswered(number, answers, failure):
                 self._extender_calls.on_answered(number, answers, failure, now_ns)
             case _:

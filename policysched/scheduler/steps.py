@@ -35,6 +35,16 @@ def evaluation_cost(node_count: int, operations: int = 0) -> int:
     return 1 + max(node_count // _NODES_PER_COST_UNIT, operations // OPERATIONS_PER_COST_UNIT)
 
 
+def run_to_completion(steps: Steps[Value]) -> Value:
+    """Runs all steps at once. Returns the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: Value = end.value
+            return result
+
+
 def visit_in_pieces(values: Sequence[Visited], visit: Callable[[Visited], object], cost: int) -> Steps[None]:
     """Each of the values in order. `cost`: of one visit."""
     for begin in range(0, len(values), VISITS_PER_PIECE):

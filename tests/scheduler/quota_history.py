@@ -19,6 +19,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.steps import Steps
 from tests.builders import finished, namespace, node, placed, pod
 from tests.reference.quota import PlacedPod, limit_of, quota_path, quota_request, quota_use, quotas_admit
 from tests.scheduler.rig import Rig
@@ -95,9 +96,9 @@ class QuotaHistory:
             self.counts["placed"] += 1
             assume(pending, success, now_ns)
 
-        def check_evict(pending: PendingPod, chosen: Any, now_ns: int) -> None:
+        def check_evict(pending: PendingPod, chosen: Any, now_ns: int) -> Steps[None]:
             self._check_victims(list(chosen.victims))
-            evict(pending, chosen, now_ns)
+            return evict(pending, chosen, now_ns)
 
         attempts.assume = check_assume  # type: ignore[method-assign]
         preemption.evict = check_evict  # type: ignore[method-assign]

@@ -223,10 +223,13 @@ def test_a_gang_below_its_minimum_is_withdrawn_in_any_order_of_answers() -> None
         any_order_of_answers(seed)
 
 
+evict_rest = DefaultPreemption.evict_rest_of_gang
+
+
 def only_the_first(
     self: DefaultPreemption, failed: Pod, pods: tuple[Pod, ...], reason: str, now_ns: int
 ) -> None:
-    self._start_eviction(failed, None, pods[:1], now_ns, reason)
+    evict_rest(self, failed, pods[:1], reason, now_ns)
 
 
 def nothing_is_cancelled(

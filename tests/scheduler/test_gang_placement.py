@@ -16,10 +16,10 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs import evicting_search
 from policysched.scheduler.gangs.backtracking import BacktrackLimit
+from policysched.scheduler.preemption import eviction_tracker
 from policysched.scheduler.preemption import nominations as nominated
 from policysched.scheduler.preemption.best_candidate_search import BestFirstSearch
-from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.victim_selection import PreemptionInputs
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
@@ -368,9 +368,11 @@ def test_a_gang_that_preempts_in_part_is_detected(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_member_evaluated_without_the_earlier_ones_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        evicting_search.EvictingSearch, "apply_placement", lambda self, member: self.placements.append(member)
-    )
+    def take(self: evicting_search.EvictingSearch, member: MemberPlacement) -> Steps[None]:
+        self.placements.append(member)
+        yield from ()
+
+    monkeypatch.setattr(evicting_search.EvictingSearch, "apply_placement", take)
 
     with caught():
         test_a_whole_gang_preempts_and_is_placed_once_its_victims_are_gone()
@@ -384,7 +386,7 @@ def test_a_budget_that_is_reset_for_each_member_is_detected(monkeypatch: pytest.
 
 
 def test_clearing_the_nomination_of_one_member_alone_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DefaultPreemption, "clear_gang_nominations", lambda *_: None)
+    monkeypatch.setattr(eviction_tracker, "withdraw_gang_nominations", lambda *_: None)
 
     with caught():
         test_a_refused_eviction_clears_the_nominations_of_all_members()

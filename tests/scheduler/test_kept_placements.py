@@ -7,7 +7,7 @@ import pytest
 
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import evicting_search
+from policysched.scheduler.gangs import member_candidates
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_parking import GangParking
@@ -256,13 +256,13 @@ def test_the_classes_of_a_gang_evaluate_few_pods_where_bounds_are_poor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pods of a node differ much in what they request, so that no bound tells which node is the best."""
-    maxima, find = [], evicting_search.find_best_candidate
+    maxima, find = [], member_candidates.find_best_candidate
 
     def count(dry_run, evictable, cluster, pods_max):  # type: ignore[no-untyped-def]
         maxima.append(pods_max)
         return find(dry_run, evictable, cluster, pods_max)
 
-    monkeypatch.setattr(evicting_search, "find_best_candidate", count)
+    monkeypatch.setattr(member_candidates, "find_best_candidate", count)
     scheduler = rig(*full_nodes(100), *members(100), head_start=10**6)
     scheduler.settle()
 

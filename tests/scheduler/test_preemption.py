@@ -324,7 +324,7 @@ def test_the_eviction_for_a_pod_that_is_gone_is_abandoned() -> None:
     rig.handle(e.EvictionRefused(evict.uid, "not sent: the pod is gone"))
 
     assert abandoned == [c.AbandonEviction(evict.uid)]
-    assert not rig.scheduler._preemption.is_leaving(low().pod.uid)
+    assert not rig.scheduler._preemption.evictions.is_leaving(low().pod.uid)
 
 
 def test_nobody_waits_for_the_evictions_of_another_namespace() -> None:
@@ -349,10 +349,10 @@ def test_a_victim_of_two_namespaces_leaves_until_both_are_answered() -> None:
     rig.settle()
     one, two = rig.of(c.Evict)
 
-    leaving = [rig.scheduler._preemption.is_leaving(low().pod.uid)]
+    leaving = [rig.scheduler._preemption.evictions.is_leaving(low().pod.uid)]
     for evict in (one, two):
         rig.handle(e.EvictionRefused(evict.uid, "a webhook denied it"))
-        leaving.append(rig.scheduler._preemption.is_leaving(low().pod.uid))
+        leaving.append(rig.scheduler._preemption.evictions.is_leaving(low().pod.uid))
 
     assert leaving == [True, True, False]
 
@@ -564,11 +564,13 @@ def test_evictions_in_flight_are_not_visited_for_each_pod_that_may_be_a_victim()
     rig.settle()
     preemption = rig.scheduler._preemption
 
-    preemption._evicting = NeverVisited(preemption._evicting)
-    leaving = [preemption.is_leaving(PodUid("another")) for _ in range(3)]
+    preemption.evictions._evicting = NeverVisited(preemption.evictions._evicting)
+    leaving = [preemption.evictions.is_leaving(PodUid("another")) for _ in range(3)]
 
     assert not any(leaving) and len(evictions(rig)) == 60
-    assert all(preemption.is_leaving(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims)
+    assert all(
+        preemption.evictions.is_leaving(victim.uid) for evict in rig.of(c.Evict) for victim in evict.victims
+    )
 
 
 class NeverSearched(tuple[PodUid, ...]):

@@ -169,7 +169,7 @@ def test_nothing_is_remembered_of_a_pod_that_is_gone() -> None:
     rig = Rig(ANY, node("a"), low(), high())
     rig.settle()
     refuse(rig)
-    refused = rig.scheduler._preemption.refused
+    refused = rig.scheduler._preemption.evictions.refused
     assert refused._pods
 
     rig.handle(e.PodDeleted(low().pod.uid))

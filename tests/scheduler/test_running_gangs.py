@@ -1,5 +1,6 @@
 """Running gangs as victims: evicted whole, or kept at their minimum."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from policysched import evaluate as plan
 from policysched.cluster.disruption_budgets import DisruptionBudgets
+from policysched.evaluate import Overlay
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
@@ -24,6 +26,8 @@ from policysched.scheduler.preemption import best_candidate_search, candidate_se
 from policysched.scheduler.preemption import victim_selection as searching
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate
 from policysched.scheduler.preemption.candidate_search import find_candidates
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGang, RunningGangs, no_gang
 from policysched.scheduler.preemption.running_gangs import reprieve_order as original_order
@@ -480,6 +484,38 @@ def test_members_are_asked_about_in_pieces_after_the_evaluation(monkeypatch: pyt
     assert len(victims(rig)) == 400
     assert pieces[0] == 0
     assert max(pieces) <= 2 * 100  # the pods on one node, and a step
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["for a pod", "for a gang"])
+def test_a_gang_of_hundreds_is_evicted_in_pieces(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its members were listed as victims, removed from the overlay and evicted in one piece: 16 ms for 5,000, 40 ms for a gang."""
+    visits, most = Counter[str](), Counter[str]()
+    for owner, name in (
+        (DefaultPreemption, "_started_ns"),
+        (EvictionBreaker, "record"),
+        (Overlay, "remove_pod"),
+    ):
+        original = getattr(owner, name)
+
+        def counting(*of: Any, original: Any = original, name: str = name) -> Any:
+            visits[name] += 1
+            return original(*of)
+
+        monkeypatch.setattr(owner, name, counting)
+    members = [running(f"m{number}", f"n{number}", least=600, cpu="4") for number in range(600)]
+    preemptors = [
+        high(f"high{number}", labels={"group": "h", "least": str(count)}) for number in range(count)
+    ]
+    limits = SchedulerLimits(attempt_step_cost_max=25, gang_piece_cost_max=10**9)
+    rig = Rig(POLICY, *[node(f"n{number}", cpu="4") for number in range(600)], *members, limits=limits)
+    rig.observe(*preemptors)
+    while rig.scheduler.ready(rig.now_ns):
+        visits.clear()
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        most |= visits
+
+    assert len(victims(rig)) == 600
+    assert most["record"] <= 50 and most["remove_pod"] <= 200 and most["_started_ns"] <= 200
 
 
 def test_pods_are_asked_about_again_after_a_pause_and_not_after_a_placement() -> None:

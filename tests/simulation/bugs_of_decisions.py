@@ -20,7 +20,7 @@ from policysched.scheduler.policies.assumed_load_tracker import AssumedLoadTrack
 from policysched.scheduler.policies.recovery_tracker import RecoveryTracker
 from policysched.scheduler.policy_permissions import PolicyPermissions, VictimCeiling
 from policysched.scheduler.preemption import default_preemption, running_gangs, victim_selection
-from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.eviction_tracker import EvictionTracker
 from policysched.scheduler.preemption.gang_placement import (
     GangPlacement,
     MemberPlacement,
@@ -91,12 +91,12 @@ def running_gangs_are_evicted_in_part() -> AbstractContextManager[Any]:
 def a_preemptor_is_not_requeued_after_its_evictions() -> AbstractContextManager[Any]:
     """After its victims have terminated the preemptor is not attempted again."""
 
-    def evicted(self: DefaultPreemption, preemptor: PodUid, victims: Any, now_ns: int) -> None:
+    def evicted(self: EvictionTracker, preemptor: PodUid, victims: Any, now_ns: int) -> None:
         eviction = self._evicting.get(preemptor)
         if eviction is not None:
             self._record_deletions(eviction, victims, leaving=victims)
 
-    return patch.object(DefaultPreemption, "on_evicted", evicted)
+    return patch.object(EvictionTracker, "on_evicted", evicted)
 
 
 def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
@@ -110,8 +110,9 @@ def preemption_places_a_gang_partially() -> AbstractContextManager[Any]:
 
 
 def gang_preemption_ignores_earlier_members() -> AbstractContextManager[Any]:
-    def take(self: EvictingSearch, member: MemberPlacement) -> None:
+    def take(self: EvictingSearch, member: MemberPlacement) -> Steps[None]:
         self.placements.append(member)
+        yield from ()
 
     return patch.object(EvictingSearch, "apply_placement", take)
 

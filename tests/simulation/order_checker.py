@@ -114,7 +114,7 @@ class OrderChecker:
     def _waits_for_own_reasons(self, entry: QueueEntry) -> bool:
         preemption, queue = self._scheduler._preemption, self._core.queue
         pods = entry.pending_members if isinstance(entry, QueuedGang) else (entry.representative_pod.uid,)
-        if any(uid in preemption._evicting or uid in self._core.cache.nominated for uid in pods):
+        if any(uid in preemption.evictions._evicting or uid in self._core.cache.nominated for uid in pods):
             return True
         group = queue.group_of(entry)
         return group is not None and group.equivalence_key in queue._groups._expiries

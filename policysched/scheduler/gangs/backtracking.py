@@ -46,7 +46,7 @@ class PlacementTrial(Protocol):
     ) -> Steps[AttemptSuccess | AttemptFailure]:
         """A node for the member, beside those that are placed; None of `nodes`: all."""
 
-    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> Steps[AttemptSuccess]:
         """Place the member on its node. Returns the result, completed."""
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
@@ -153,7 +153,7 @@ class BacktrackingSearch:
                 return None
             if isinstance(result, AttemptSuccess):
                 if self._is_new(pod, result.node):
-                    choice.result = trial.place(pod, result)
+                    choice.result = yield from trial.place(pod, result)
                     self._choices.append(choice)
                     self._failures.clear()
                     self._placed_count += 1
@@ -173,7 +173,7 @@ class BacktrackingSearch:
                 choice, member, success = taken_back
                 self._failures.clear()
                 if not trial.take_back(member, success):
-                    self._rebuild_trial()
+                    yield from self._rebuild_trial()
                     self.limit.cost_left -= _PLACE_AGAIN_COST * len(self._choices)
                     yield len(self._choices)
         return self._fits()
@@ -232,10 +232,10 @@ class BacktrackingSearch:
                 return choice, member, result
         return None
 
-    def _rebuild_trial(self) -> None:
+    def _rebuild_trial(self) -> Steps[None]:
         self.trial.reset()
         for pod, result in self._fits():
-            self.trial.place(pod, result)
+            yield from self.trial.place(pod, result)
 
     def _fits(self) -> Fits:
         return [

@@ -93,8 +93,8 @@ class GangBindFailures:
         for pod in members:
             if core.permissions.protects(gang.policy, pod, core.namespace_of(pod)):
                 return f"they keep their nodes, because the settings protect {pod.name} from eviction"
-            if preemption.is_eviction_blocked(pod, now_ns):
+            if preemption.evictions.is_eviction_blocked(pod, now_ns):
                 return f"they keep their nodes, because pods like {pod.name} were evicted too often"
-        if preemption.is_forbidden(now_ns):
+        if preemption.evictions.is_forbidden(now_ns):
             return "they keep their nodes, because the API server forbids evictions"
         return None

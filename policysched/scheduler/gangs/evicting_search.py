@@ -36,16 +36,8 @@ from policysched.scheduler.gangs.gang_overlay import (
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.gangs.last_questions import doubtful_victims, still_fits
-from policysched.scheduler.preemption.best_candidate_search import (
-    PODS_MAX,
-    BestFirstSearch,
-    find_best_candidate,
-    rejection_reasons,
-)
+from policysched.scheduler.gangs.member_candidates import MemberCandidates
 from policysched.scheduler.preemption.candidate_search import (
-    CANDIDATES_MIN,
-    CandidateSearchResult,
-    find_candidates,
     no_evictable_pods,
 )
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
@@ -59,34 +51,20 @@ from policysched.scheduler.preemption.gang_placement import (
     MemberPlacement,
     NoGangPlacement,
 )
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.search_progress import KeptPlacement
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost, visit_in_pieces
 from policysched.scheduler.unschedulable_message import unavailable_message
 
-_PODS_MIN = 50
-"""Where lower bounds are poor, the n-th class of a gang, or the n-th search after a pause, evaluates nodes with an n-th of the
-pods that a single pod does, but with so many at least: 1,000 times 2,500 takes half a minute."""
 _DRY_RUN_COST = 25
 """Of looking for victims for a member, before the first candidate."""
 _UNFIT_CLASSES_MAX = 300
 """After so many classes that fit nowhere, 0.15 s, the others are evaluated once, as those that may evict pods."""
-
-
-@dataclass(slots=True)
-class _CachedCandidates:
-    """Candidates of one equivalence class, and how many members were placed when they were found.
-
-    `BestFirstSearch` if an eviction on one node cannot change the verdict about another.
-    """
-
-    candidates: CandidateSearchResult | BestFirstSearch
-    placed_count: int
 
 
 @dataclass(slots=True)
@@ -105,13 +83,10 @@ class EvictingSearch:
     usage: QuotaUsage | None = field(init=False)  # of the quotas, with the placements; None: there are none
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: BudgetsAfterEvictions = field(init=False)
-    changed_nodes: list[set[NodeName]] = field(init=False, default_factory=list)  # by placement
     first_message: str | None = field(init=False, default=None)
-    candidate_cache: dict[Hashable, _CachedCandidates] = field(init=False, default_factory=dict)
-    evictable: dict[EvictionRights, EvictablePods] = field(init=False, default_factory=dict)
+    candidates: MemberCandidates = field(init=False)
     is_local: bool = field(init=False, default=True)  # no rule so far depends on other nodes
     new_cost: int = field(init=False, default=0)  # without what is done again
-    search_count: int = field(init=False, default=0)  # of those among all nodes
     kept: list[KeptPlacement] = field(init=False, default_factory=list)
     kept_count: int = field(init=False, default=0)  # of placements of earlier attempts
 
@@ -120,6 +95,7 @@ class EvictingSearch:
         self.result = GangSearchResult(wanted=wanted(self.gang), overlay=self.overlay)
         self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
+        self.candidates = MemberCandidates(self.core, self.gang, self.context)
 
     def run(self, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
         """Members that are placed cost nothing of the limit."""
@@ -146,7 +122,7 @@ class EvictingSearch:
             self.new_cost += cost_left - limit.cost_left
             if isinstance(outcome, MemberPlacement):
                 limit.cost_left = cost_left
-                self.apply_placement(outcome)
+                yield from self.apply_placement(outcome)
                 left_by_class[key] -= 1
                 possible -= 1
             elif not self._is_pending(pod):
@@ -182,7 +158,7 @@ class EvictingSearch:
                 continue
             result = self.context.evaluate(pod, self.overlay, self.domain)
             if isinstance(result, AttemptSuccess):
-                self.apply_placement(MemberPlacement(pod, _without_victims(result.node)))
+                yield from self.apply_placement(MemberPlacement(pod, _without_victims(result.node)))
             else:
                 failed.add(key)
                 remaining.append(pod)
@@ -195,27 +171,28 @@ class EvictingSearch:
     def _evaluation_cost(self, pod: PendingPod) -> int:
         return evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
 
-    def apply_placement(self, placement: MemberPlacement, kept: KeptPlacement | None = None) -> None:
+    def apply_placement(self, placement: MemberPlacement, kept: KeptPlacement | None = None) -> Steps[None]:
+        """In pieces, as a victim may bring a gang of thousands with it. The cluster does not change between them."""
         if self.pauses is not None:
             self.kept.append(
                 kept or kept_placements.kept_placement(self.core, placement, self.now_ns, self.is_local)
             )
-        self.changed_nodes.append(nodes_changed_by(self.core, placement))
-        for evictable in self.evictable.values():
-            evictable.forget(self.changed_nodes[-1])
-        for victim in placement.candidate.victims:
-            on = self.core.cache.ledger.placement(victim.uid)
-            assert on is not None, f"{victim.full_name} is a victim and not placed"
-            self.overlay.remove_pod(victim.uid)
-            self.result.victims[victim.uid] = on.node
+        self.candidates.note_changes(nodes_changed_by(self.core, placement))
+        yield from visit_in_pieces(placement.candidate.victims, self._remove_victim, 1)
         if self.budgets.evict(placement.candidate.victims):
-            self.candidate_cache.clear()  # evictions may violate budgets now that had room before
+            self.candidates.forget()  # evictions may violate budgets now that had room before
         prebind_work = self.context.add_to_overlay(placement.pod, placement.node, self.overlay)
         self.result.has_reservations |= prebind_work is not None
         if self.usage is not None:
             self.usage.add(self.core.quotas.charge_of(placement.pod.pod))
         self.placements.append(placement)
         self.result.fits.append((placement.pod, AttemptSuccess(placement.node, 0, 0, 0)))
+
+    def _remove_victim(self, victim: Pod) -> None:
+        on = self.core.cache.ledger.placement(victim.uid)
+        assert on is not None, f"{victim.full_name} is a victim and not placed"
+        self.overlay.remove_pod(victim.uid)
+        self.result.victims[victim.uid] = on.node
 
     def _is_leaving(self, uid: PodUid) -> bool:
         return uid in self.result.victims or self.context.is_terminating(uid)
@@ -240,14 +217,14 @@ class EvictingSearch:
         def may_evict(placement: MemberPlacement, victim: Pod) -> bool:
             return victim.uid not in self.result.victims and self._may_evict(victim, rights(placement.pod))
 
-        def fits(placement: MemberPlacement) -> bool:
+        def fits(placement: MemberPlacement) -> Steps[bool]:
             return kept_placements.fits_without_victims(self.context, self.overlay, placement)
 
-        def place(each: KeptPlacement, placement: MemberPlacement) -> bool:
+        def place(each: KeptPlacement, placement: MemberPlacement) -> Steps[bool]:
             is_left = len(self.placements) >= needed or each.pod.uid not in self.context.equivalence_keys
             if is_left or self._refusal(placement.pod) is not None:
                 return False
-            self.apply_placement(placement, each)
+            yield from self.apply_placement(placement, each)
             return True
 
         yield from kept_placements.place_kept(core, gang, kept, pause, may_evict, fits, place)
@@ -291,7 +268,7 @@ class EvictingSearch:
         for placement in self.placements:
             self.budgets.evict(placement.candidate.victims)
         self.usage = present_quotas(core, self.gang, self.result)
-        self.candidate_cache.clear()
+        self.candidates.forget()
         yield 1 + (len(self.placements) + len(self.result.victims)) // 10
 
     def _follow_cluster(self) -> Steps[None]:
@@ -299,11 +276,7 @@ class EvictingSearch:
         result.victims = present_victims(core, result)
         self.overlay = result.overlay = yield from present_overlay(core, self.gang, result)
         self.placements = [without_gone_victims(core, placement, result) for placement in self.placements]
-        if changed is None:
-            self.evictable.clear()
-        for evictable in self.evictable.values():
-            evictable.forget_answers()
-            evictable.forget((changed or set()) | (evictable.by_node.keys() - core.cache.nodes.keys()))
+        self.candidates.follow(changed)
 
     def _is_pending(self, pod: PendingPod) -> bool:
         return self.gang.pending_members.get(pod.uid) is pod
@@ -368,7 +341,17 @@ class EvictingSearch:
             return NoGangPlacement(
                 unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
             )
-        outcome = yield from self._least_disruptive(pod, dry_run, allowed)
+        cluster = PreemptionInputs(
+            self._pods_on,
+            self.context.started_ns,
+            self.budgets,
+            node_count,
+            RunningGangs(core, self._is_leaving),
+            allowed.order,
+            self.gang.attempts,
+        )
+        may_evict = partial(self._may_evict, allowed=allowed)
+        outcome = yield from self.candidates.least_disruptive(pod, dry_run, allowed, may_evict, cluster)
         return outcome if isinstance(outcome, NoGangPlacement) else MemberPlacement(pod, outcome)
 
     def _victims_terminating(self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights) -> bool:
@@ -380,66 +363,6 @@ class EvictingSearch:
         return any(
             allowed(victim) and self.context.is_terminating(victim.uid) for victim in self._pods_on(node)
         )
-
-    def _least_disruptive(
-        self, pod: PendingPod, dry_run: DryRun, allowed: EvictionRights
-    ) -> Steps[Candidate | NoGangPlacement]:
-        """The least disruptive candidate, with the candidates cached for each equivalence class.
-
-        Later members of a class re-evaluate only the nodes that changed since the cached search; if
-        a rule depends on other nodes, only the node-local rejections are reused.
-        """
-        may_evict = partial(self._may_evict, allowed=allowed)
-        evictable = self.evictable.setdefault(allowed, EvictablePods(may_evict))
-        node_count = len(self.core.cache.nodes)
-        cluster = PreemptionInputs(
-            self._pods_on,
-            self.context.started_ns,
-            self.budgets,
-            node_count,
-            RunningGangs(self.core, self._is_leaving),
-            allowed.order,
-            self.gang.attempts,
-        )
-        equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self.placements)
-        cached = self.candidate_cache.get(equivalence_key)
-        changed = set[NodeName]()
-        if cached is not None:
-            changed.update(*self.changed_nodes[cached.placed_count :])
-        previous = None if cached is None else cached.candidates
-        if dry_run.node_local:
-            if isinstance(previous, BestFirstSearch):
-                yield from previous.refresh(cluster, changed)
-                best = yield from previous.best(dry_run, cluster)
-                self.candidate_cache[equivalence_key] = _CachedCandidates(previous, placed_count)
-                if best is not None:
-                    return best
-            self.search_count += 1
-            pods_max = max(_PODS_MIN, PODS_MAX // self.search_count)
-            candidates, best = yield from find_best_candidate(dry_run, evictable, cluster, pods_max)
-            if best is None:
-                reasons = rejection_reasons(candidates, dry_run, cluster)
-                return NoGangPlacement(allowed.explain(unavailable_message(node_count, reasons)))
-            self.candidate_cache[equivalence_key] = _CachedCandidates(candidates, placed_count)
-            return best
-        if isinstance(previous, CandidateSearchResult):
-            rejected = {
-                node: reason for node, reason in previous.node_rejections.items() if node not in changed
-            }
-            previous = replace(previous, node_rejections=rejected)
-        else:
-            previous = None
-        least = max(1, CANDIDATES_MIN // self.gang.evicting_count)
-        result = yield from find_candidates(
-            dry_run, evictable, cluster, candidates_min=least, previous=previous
-        )
-        best = result.best
-        if best is None:
-            return NoGangPlacement(allowed.explain(unavailable_message(node_count, result.reasons)))
-        if previous is not None:
-            result = replace(result, failed_nodes=previous.failed_nodes | result.failed_nodes)
-        self.candidate_cache[equivalence_key] = _CachedCandidates(result, placed_count)
-        return best
 
     def _pods_on(self, node: NodeName) -> list[Pod]:
         usage = self.core.cache.ledger.usage(node)

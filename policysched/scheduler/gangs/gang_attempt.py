@@ -45,6 +45,7 @@ from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.nominations import withdraw_gang_nominations
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
@@ -115,7 +116,7 @@ class GangAttempts:
     def _attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         was_last, gang.ordered_last = gang.ordered_last, False
         self._may_pause, gang.runs_unpaused = not gang.runs_unpaused, False
-        if self._preemption.defer_gang_attempt(gang):
+        if self._preemption.evictions.defer_gang_attempt(gang):
             self._parking.park_until_evicted(gang, now_ns)
             return
         self.counted.count(gang)
@@ -141,7 +142,7 @@ class GangAttempts:
             return
         self.has_failed = not placed
         if gang.overdue:
-            self._preemption.clear_gang_nominations(gang, now_ns)
+            withdraw_gang_nominations(self._core, gang, now_ns)
             self._enqueuer.gang_timed_out(gang, now_ns)
             return
         preemption: PreemptionStarted | NoPreemption | None = None
@@ -162,7 +163,7 @@ class GangAttempts:
                 return
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
-            self._preemption.clear_gang_nominations(gang, now_ns)
+            withdraw_gang_nominations(self._core, gang, now_ns)
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
         for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
             self._core.queue.open_group(gang.id, now_ns, event, None)

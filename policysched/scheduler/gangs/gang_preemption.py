@@ -234,7 +234,7 @@ class _EvictingTrial:
     ) -> Steps[AttemptSuccess | AttemptFailure]:
         search = self.search
         search.domain = nodes
-        search.candidate_cache.clear()  # it may have candidates on nodes that were tried
+        search.candidates.forget()  # it may have candidates on nodes that were tried
         outcome = NoGangPlacement("") if self.stopped is not None else (yield from search.place_member(pod))
         if isinstance(outcome, MemberPlacement):
             self.placement_of[pod.uid, outcome.node] = outcome
@@ -243,8 +243,8 @@ class _EvictingTrial:
             self.stopped = outcome
         return AttemptFailure("Unschedulable", outcome.message, 0, {}, frozenset(), None)
 
-    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
-        self.search.apply_placement(self.placement_of[pod.uid, success.node])
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> Steps[AttemptSuccess]:
+        yield from self.search.apply_placement(self.placement_of[pod.uid, success.node])
         return success
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:

@@ -14,7 +14,7 @@ from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.gang_placement import GangSearchContext, MemberPlacement
-from policysched.scheduler.preemption.victim_selection import Candidate
+from policysched.scheduler.preemption.victim_selection import Candidate, change_in_steps
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.search_progress import KeptPlacement
 from policysched.scheduler.steps import Steps
@@ -45,8 +45,8 @@ def place_kept(
     kept: Sequence[KeptPlacement],
     pause: Callable[[KeptPlacement], Steps[int]],
     may_evict: Callable[[MemberPlacement, Pod], bool],
-    fits: Callable[[MemberPlacement], bool],
-    place: Callable[[KeptPlacement, MemberPlacement], bool],
+    fits: Callable[[MemberPlacement], Steps[bool]],
+    place: Callable[[KeptPlacement, MemberPlacement], Steps[bool]],
 ) -> Steps[None]:
     """Those that hold. Where one does not, or its member has left, none of those that were found after it for its node does, or
     for a node of its victims: they may have the room of its victims, or need fewer now. `pause` returns the time after it."""
@@ -60,20 +60,20 @@ def place_kept(
             and now_ns - each.found_ns < _KEPT_MAX_NS
             and _is_unchanged(core, gang, each)
             and all(may_evict(placement, victim) for victim in each.victims)
-            and (is_by_itself(core, gang, each) or fits(placement))
+            and (is_by_itself(core, gang, each) or (yield from fits(placement)))
         )
-        if not holds or not place(each, placement):
+        if not holds or not (yield from place(each, placement)):
             on = [core.cache.ledger.placement(victim.uid) for victim in each.victims]
             stale |= {name, *(victim.node for victim in on if victim is not None)}
 
 
-def fits_without_victims(context: GangSearchContext, overlay: Overlay, placement: MemberPlacement) -> bool:
+def fits_without_victims(
+    context: GangSearchContext, overlay: Overlay, placement: MemberPlacement
+) -> Steps[bool]:
     victims = [victim.uid for victim in placement.candidate.victims]
-    for uid in victims:
-        overlay.remove_pod(uid)
+    yield from change_in_steps(overlay.remove_pod, victims)
     result = context.evaluate(placement.pod, overlay, OneNode(placement.node))
-    for uid in victims:
-        overlay.restore_pod(uid)
+    yield from change_in_steps(overlay.restore_pod, victims)
     return isinstance(result, AttemptSuccess)
 
 

@@ -61,11 +61,12 @@ class MemberTrial:
         yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
         return self.evaluate(pod, nodes)
 
-    def place(self, pod: PendingPod, success: AttemptSuccess) -> AttemptSuccess:
+    def place(self, pod: PendingPod, success: AttemptSuccess) -> Steps[AttemptSuccess]:
         """Place the member. Returns the result with its prebind work."""
         if self._quotas is not None:
             self._quotas.add(self._core.quotas.charge_of(pod.pod))
         work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._now_ns)
+        yield from ()
         return replace(success, prebind_work=work)
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:

@@ -89,7 +89,7 @@ class BestFirstSearch:
         while True:
             if self._pod_count > self._pods_max and self._evaluated:
                 evaluated = [self._evaluated[node] for node in sorted(self._evaluated)]
-                return least_disruptive(evaluated).candidate()
+                return (yield from least_disruptive(evaluated).candidate())
             if in_vain > _PODS_IN_VAIN_MAX and not self._evaluated:
                 return (yield from self._best_of_others(dry_run, cluster))
             batch = yield from self._most_promising(batch_size, dry_run, cluster)
@@ -97,7 +97,7 @@ class BestFirstSearch:
                 self.reasons[NO_VICTIMS] = dry_run.potential_node_count - len(self._bounded)
                 return None
             if batch[0] in self._evaluated:
-                return self._evaluated[batch[0]].candidate()
+                return (yield from self._evaluated[batch[0]].candidate())
             in_vain += yield from self._evaluate(batch, dry_run, cluster)
             batch_size = min(2 * batch_size, NODES_PER_BATCH)
 
@@ -133,7 +133,7 @@ class BestFirstSearch:
         if self._evaluated:
             for node in left:
                 self._push(node, bound_for_any_pod(self._evictable.by_node[node], cluster))
-            return least_disruptive(list(self._evaluated.values())).candidate()
+            return (yield from least_disruptive(list(self._evaluated.values())).candidate())
         self.reasons[NOT_SEARCHED] = len(left)
         return None
 

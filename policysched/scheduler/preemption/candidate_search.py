@@ -25,7 +25,7 @@ from policysched.scheduler.preemption.victim_selection import (
     node_batches,
     select_victims_on_nodes,
 )
-from policysched.scheduler.steps import Steps
+from policysched.scheduler.steps import Steps, run_to_completion
 
 NO_VICTIMS = "No preemption victims found for incoming pod"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -71,11 +71,10 @@ class CandidateSearchResult:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """All of them, each with all victims, which takes long where these are gangs."""
-        return tuple(selection.candidate() for selection in self.selections)
+        return tuple(run_to_completion(selection.candidate()) for selection in self.selections)
 
-    @property
-    def best(self) -> Candidate | None:
-        return least_disruptive(self.selections).candidate() if self.selections else None
+    def best(self) -> Steps[Candidate | None]:
+        return (yield from least_disruptive(self.selections).candidate()) if self.selections else None
 
 
 def no_evictable_pods(dry_run: DryRun, node_count: int) -> CandidateSearchResult:

@@ -18,16 +18,18 @@ class Eviction:
 
     `terminating`: victims that were terminating already. `requeue_wanted`: an event arrived
     meanwhile that may help the pod. `gang_victims`: victims of answered evictions for other members
-    of its gang.
+    of its gang. `first_names` of the victims are for the log, `warnings` for the policy.
     """
 
     pod: Pod
     node: NodeName | None
-    victims: dict[PodUid, Victim]
-    terminating: frozenset[PodUid]
     decided_ns: int
+    victims: dict[PodUid, Victim] = field(default_factory=dict)
+    terminating: set[PodUid] = field(default_factory=set)
     requeue_wanted: bool = False
     gang_victims: set[PodUid] = field(default_factory=set)
+    first_names: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 def abandoned(eviction: Eviction | None) -> list[AbandonEviction]:
@@ -52,7 +54,10 @@ class LeavingPods:
 
     def as_seen_by(self, namespace: str) -> Callable[[PodUid], bool]:
         """Whether preemptors of this namespace can count on it."""
-        return lambda uid: uid in self.requested or namespace in self._decided.get(uid, ())
+        return lambda uid: self.is_leaving_for(uid, namespace)
+
+    def is_leaving_for(self, uid: PodUid, namespace: str) -> bool:
+        return uid in self.requested or namespace in self._decided.get(uid, ())
 
     def begin(self, eviction: Eviction) -> None:
         for uid in eviction.victims:

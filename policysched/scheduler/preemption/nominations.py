@@ -8,6 +8,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.gang_registry import QueuedGang
 
 
 def competing_nominations(
@@ -70,6 +71,12 @@ def nominated_overlay(
     for other, node in reserved:
         overlay.add_pod(other, node)
     return overlay
+
+
+def withdraw_gang_nominations(core: SchedulerCore, gang: QueuedGang, now_ns: int) -> None:
+    """Those of all pending members together."""
+    for uid in [uid for uid in core.cache.nominated if uid in gang.pending_members]:
+        core.withdraw_nomination(uid, now_ns)
 
 
 def _still_nominated(core: SchedulerCore, observed: ObservedPod) -> bool:

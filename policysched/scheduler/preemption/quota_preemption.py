@@ -66,12 +66,13 @@ class QuotaPreemption:
             overlay.remove_pod(victim.uid)
         result = evaluate(pod, overlay)
         if isinstance(result, AttemptSuccess):
-            return self._evict(pod, Candidate(result.node, victims, 0, NOT_STARTED_NS), failure, now_ns)
+            chosen = Candidate(result.node, victims, 0, NOT_STARTED_NS)
+            return (yield from self._evict(pod, chosen, failure, now_ns))
         candidate = None
         if result.node_count:
             candidate = yield from self._candidate_on_one_node(pod, refusal, now_ns)
         if candidate is not None:
-            return self._evict(pod, candidate, failure, now_ns)
+            return (yield from self._evict(pod, candidate, failure, now_ns))
         core.withdraw_nomination(pod.uid, now_ns)
         message = f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}"
         failure = failure.without_preemption(message, result.valid_until_ns, result.requeue_events)
@@ -122,7 +123,7 @@ class QuotaPreemption:
     def _victims(
         self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
     ) -> Steps[tuple[Pod, ...] | None]:
-        if self._preemption.is_forbidden(now_ns) or now_ns < search.evicts_after_ns:
+        if self._preemption.evictions.is_forbidden(now_ns) or now_ns < search.evicts_after_ns:
             return None
         return (yield from search.find(charges))
 
@@ -136,7 +137,7 @@ class QuotaPreemption:
         self, policy: str, search: ReclaimSearch, now_ns: int, failures: Collection[AttemptFailure] = ()
     ) -> NoPreemption:
         """No pod is evicted: others may be evicted later, or the members fit without the victims (`failures`)."""
-        times = [search.rights.next_change_ns, self._preemption.resumes_ns(now_ns)]
+        times = [search.rights.next_change_ns, self._preemption.evictions.resumes_ns(now_ns)]
         times.append(search.evicts_after_ns if now_ns < search.evicts_after_ns else None)
         times += [failure.valid_until_ns for failure in failures]
         return NoPreemption(
@@ -165,7 +166,7 @@ class QuotaPreemption:
             plan.may_reclaim(*arguments, core.cache.shares),
             plan.next_reclaim_change(*arguments),
             plan.victim_order(*arguments, core.cache.shares),
-            self._preemption.refused,
+            self._preemption.evictions.refused,
             now_ns,
         )
         own_gang = () if gang is None else gang.terms.keys()
@@ -176,9 +177,9 @@ class QuotaPreemption:
             lambda victim: (
                 victim.uid not in own_gang
                 and rights(victim)
-                and not self._preemption.is_eviction_blocked(victim, now_ns)
+                and not self._preemption.evictions.is_eviction_blocked(victim, now_ns)
             ),
-            self._preemption.is_leaving,
+            self._preemption.evictions.is_leaving,
             usage.trial(),
             pod.evicts_after_ns if gang is None else gang_evicts_after_ns(gang),
         )
@@ -196,7 +197,7 @@ class QuotaPreemption:
             lambda uid: core.cache.pods[uid].started_ns,
             core.cache.budgets,
             len(core.cache.nodes),
-            RunningGangs(core, self._preemption.is_leaving),
+            RunningGangs(core, self._preemption.evictions.is_leaving),
             search.rights.order,
         )
         dry_run = core.evaluator.dry_run(
@@ -221,8 +222,8 @@ class QuotaPreemption:
 
     def _evict(
         self, pod: PendingPod, candidate: Candidate, failure: AttemptFailure, now_ns: int
-    ) -> AttemptFailure:
-        self._preemption.evict(pod, candidate, now_ns)
+    ) -> Steps[AttemptFailure]:
+        yield from self._preemption.evict(pod, candidate, now_ns)
         count = len(candidate.victims)
         pods = "1 pod that borrows" if count == 1 else f"{count} pods that borrow"
         message = f"{failure.message}; evicting {pods} from the quota"

@@ -18,7 +18,7 @@ The search through the nodes is in `candidate_search`.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -36,7 +36,7 @@ from policysched.scheduler.preemption.running_gangs import (
     no_gang,
     reprieve_order,
 )
-from policysched.scheduler.steps import Steps
+from policysched.scheduler.steps import Steps, visit_in_pieces
 
 NODES_PER_BATCH = 100
 """Nodes evaluated together on one overlay: few enough for a short step, enough for arrays to pay off."""
@@ -160,6 +160,22 @@ class PreemptionInputs:
         started_ns = min(NOT_STARTED_NS if start is None else start for start in starts)
         last = () if self.order is None else max(map(self.order, victims))
         return Candidate(node, tuple(victims), violations, started_ns, last)
+
+    def sorted_candidate(self, node: NodeName, victims: Sequence[Pod], violations: int) -> Steps[Candidate]:
+        """The same of thousands, which are sorted here, in pieces: by what is asked once of each of them."""
+        starts, orders = dict[PodUid, int | None](), dict[PodUid, tuple[Any, ...]]()
+
+        def ask(pod: Pod) -> None:
+            starts[pod.uid] = self.started_ns(pod.uid)
+            if self.order is not None:
+                orders[pod.uid] = self.order(pod)
+
+        yield from visit_in_pieces(victims, ask, 1)
+        order = None if self.order is None else lambda pod: orders[pod.uid]
+        in_order = sorted_by_importance(victims, starts.__getitem__, order)
+        yield len(victims) // 10
+        known = replace(self, started_ns=starts.__getitem__, order=order)
+        return known.candidate(node, in_order, violations)
 
 
 def _together(parts: Sequence[Disruption]) -> Disruption:
@@ -297,14 +313,14 @@ class VictimSelection:
             parts.append(self._cluster.disruption_without_budgets(others))
         return (self.violations, *_together(parts)[1:])
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> Steps[Candidate]:
         """The node with the victims; at least one unit was not reprieved."""
         victims = self.victims_on_node()
         gangs = self._order.violations_elsewhere
         if any(uid not in self._uids for gang in gangs for uid in gang.members):
             for gang in self.whole_gangs():
                 victims += [gang.members[uid] for uid in self._elsewhere(gang)]
-            victims = sorted_by_importance(victims, self._cluster.started_ns, self._cluster.order)
+            return (yield from self._cluster.sorted_candidate(self.node, victims, self.violations))
         return self._cluster.candidate(self.node, victims, self.violations)
 
     def whole_gangs(self) -> list[RunningGang]:
