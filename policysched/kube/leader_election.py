@@ -17,7 +17,7 @@ that what was decided before one is not written after it, and that the watches c
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
-- the last holder recorded on the lease that it stopped without a bind in flight;
+- the last holder recorded on the lease that it stopped when no request of it could be carried out (`runtime.clean_stop`);
 - a lease that has existed for a while was never held;
 - there is no lease, or a new one that was never held, and `first_start` finds no trace of an earlier leader. (A lease
   alone does not tell: it may have been deleted a moment ago.)
@@ -33,13 +33,13 @@ from random import Random
 from typing import Any
 
 from policysched.kube.client.api import ApiClient, ApiErrors, Conflict, InvalidResponse, NotFound
-from policysched.kube.write.bind import SERVER_TIMEOUT_S
+from policysched.kube.write.open_writes import SERVER_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
-"""Annotation: the count of transitions at which the holder stopped without a bind in flight. A later holder changes the count."""
+"""Annotation: the count of transitions at which the holder stopped without an open write. A later holder changes the count."""
 
 _FAILED_RENEWAL_SPEEDUP = 4.0
 """A failed renewal is retried after `retry_period_s` divided by this, so that many attempts fit before the
@@ -174,7 +174,7 @@ class LeaderElector:
             watching.cancel()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """Release the lease on a clean stop. With writes in flight it is not released but expires, so that the next leader waits. Call
+        """Release the lease on a clean stop. With open writes it is not released but expires, so that the next leader waits. Call
         it after cancelling `run`."""
         if self.status is not LeadershipStatus.LEADING:
             return

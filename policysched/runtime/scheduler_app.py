@@ -35,13 +35,14 @@ from policysched.kube.watch.resources import (
     node_objects,
     team_config_maps,
 )
-from policysched.kube.write.bind import Binder, LostLeadership
-from policysched.kube.write.claim_writes import PrebindWriter
+from policysched.kube.write.bind import LostLeadership
 from policysched.kube.write.events_and_conditions import UnboundPodVersion
-from policysched.kube.write.evict import Evictor
+from policysched.kube.write.open_writes import SERVER_TIMEOUT_S
 from policysched.model.identifiers import PodUid
 from policysched.recording.recorder import RecordedScheduler, Recorder
+from policysched.runtime.clean_stop import CleanStop
 from policysched.runtime.command_dispatcher import CommandDispatcher
+from policysched.runtime.decision_writers import DecisionWriters
 from policysched.runtime.leadership import Leadership
 from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Command
@@ -57,8 +58,9 @@ STEPS_PER_SLICE_MAX = 256  # where the clock does not advance (a simulation)
 PASSES_BETWEEN_SLICES = 16
 """Of the event loop, for the other tasks: a read, an event and a bind take several each, and would otherwise wait for a slice
 in each of them. A pass with nothing to do takes a microsecond."""
-REPORTS_FLUSH_TIMEOUT_S = 3.0  # for pending events and conditions, once the binds are answered at shutdown
-REREAD_TIMEOUT_S = 5.0  # for writes in flight, before the cluster is read again: everybody waits meanwhile
+REPORTS_FLUSH_TIMEOUT_S = (
+    1.0  # for events and conditions, once nothing is decided any more: everybody waits meanwhile
+)
 
 
 class SchedulerApp(DaemonApp):
@@ -101,7 +103,25 @@ class SchedulerApp(DaemonApp):
             queued_binds=lambda: self.binder.queued,
             unbound_version=self._cached_version,
         )
-        self.binder, self.prebind_writer, self.evictor = self._make_writers(observe_bind_s)
+        writers = DecisionWriters(
+            runtime,
+            leadership,
+            self.connectivity,
+            self.post,
+            binding=settings.binding,
+            fence=lambda: self._decision_fence,
+            observe_bind_s=observe_bind_s,
+        )
+        self._writers = writers
+        self.binder, self.prebind_writer = writers.binder, writers.prebind_writer
+        self.evictor = writers.evictor
+        self._clean_stop = CleanStop(
+            writers.open_writes,
+            self._queued_in,
+            self._wake.set,
+            timeout_s=settings.shutdown_timeout_s,
+            settle_s=settings.binding.response_timeout_s + SERVER_TIMEOUT_S,
+        )
         self.extender_caller = ExtenderCaller(extenders or {}, self._api, self.post)
         assert self.last_good is not None, "the settings of `run` name a last known good ConfigMap"
         self.team_policy_feed = self._make_team_feed()
@@ -143,45 +163,19 @@ class SchedulerApp(DaemonApp):
         else:
             self.team_policy_feed.on_operator_update(event)
 
-    def _make_writers(
-        self, observe_bind_s: Callable[[float], None] | None
-    ) -> tuple[Binder, PrebindWriter, Evictor]:
-        """The writers of pods, claims and volumes: they write only while this process leads."""
-        runtime, connectivity, leads = self.runtime, self.connectivity, self.leadership.leads
-        binder = Binder(
-            self._api,
-            self.post,
-            random=runtime.random("bind"),
-            connectivity=connectivity,
-            settings=self.settings.binding,
-            may_send=leads,
-            fence=lambda: self._decision_fence,
-            observe_duration_s=observe_bind_s,
-        )
-        volumes = PrebindWriter(
-            self._api,
-            self.post,
-            random=runtime.random("volumes"),
-            connectivity=connectivity,
-            may_send=leads,
-            fence=lambda: self._decision_fence,
-        )
-        evictor = Evictor(
-            self._api,
-            self.post,
-            random=runtime.random("evict"),
-            connectivity=connectivity,
-            now_ns=runtime.now_ns,
-            may_send=leads,
-            fence=lambda: self._decision_fence,
-        )
-        return binder, volumes, evictor
+    def _queued_in(self, admits: Callable[[str], bool]) -> int:
+        """Commands without an outcome, also of an attempt that is yet to be given up: it may still evict for the rest of a gang."""
+        scheduler = self.scheduler
+        is_begun = scheduler.attempt_in_progress or scheduler.attempt_paused
+        return self._writers.in_flight_in(admits) + (is_begun and not self.rereads)
 
     # ── called from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def request_stop(self, outcome: ExitReason = ExitReason.STOPPED) -> None:
-        """Stops deciding, waits for binds in flight, releases the Lease and exits."""
+        """Ends what is under way, for others than those whose writes fail or hang, releases the Lease and exits."""
         self.stopping = True
+        # After a step of the clock no sample or time-out is what it seems.
+        self._clean_stop.begin(decides=outcome is ExitReason.STOPPED and not self.rereads)
         self._request_end(outcome)
 
     def dispatch(self, commands: Iterable[Command]) -> None:
@@ -217,16 +211,16 @@ class SchedulerApp(DaemonApp):
                 self.runtime.beat()
                 await self._sleep_until_woken(1.0)
             if self._exit_reason is None:
-                in_flight = await self._lead()
-                # After a lost leadership the count is not reliable: writes may still be executed.
-                nothing_in_flight = in_flight == 0 and self._exit_reason is not ExitReason.LOST_LEASE
+                any_open = await self._lead()
+                # After a lost leadership this is not reliable: writes may still be executed.
+                nothing_in_flight = not any_open and self._exit_reason is not ExitReason.LOST_LEASE
         finally:
             await leadership.stop(nothing_in_flight=nothing_in_flight)
         assert self._exit_reason is not None, "ended without an exit reason"
         return self._exit_reason
 
-    async def _lead(self) -> int:
-        """Runs everything until an end is requested. Returns the number of writes still in flight."""
+    async def _lead(self) -> bool:
+        """Runs everything until an end is requested. Returns whether a write may still be carried out."""
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
         ]
@@ -238,7 +232,7 @@ class SchedulerApp(DaemonApp):
             self._raise_task_errors([*tasks, deciding])
             if self._exit_reason in (ExitReason.STOPPED, ExitReason.CLOCK_STEPPED):
                 await self._drain()
-            return self._writes_in_flight
+            return self._clean_stop.close()
         finally:
             for task in everything:
                 task.cancel()
@@ -397,6 +391,7 @@ class SchedulerApp(DaemonApp):
         if not self.failed_objects.note(event, error, now_ns, self.scheduler.cache.pods):
             raise error
         self.rereads = True
+        self._clean_stop.begin(decides=False)
         self._request_end(ExitReason.STOPPED)
 
     def _make_fence(self) -> Callable[[], bool]:
@@ -405,7 +400,7 @@ class SchedulerApp(DaemonApp):
         return lambda: leadership.stalls() == stalls
 
     def _may_decide(self) -> bool:
-        return not self.stopping and self.leadership.may_decide() and self._has_caught_up()
+        return self._clean_stop.may_decide and self.leadership.may_decide() and self._has_caught_up()
 
     def _has_caught_up(self) -> bool:
         """After a stall, what happened meanwhile is read before a decision, and before the bind of a pod in PreBind."""
@@ -427,21 +422,13 @@ class SchedulerApp(DaemonApp):
         # A time in the past was not ready for another reason, such as binds in flight; their responses wake the loop.
         return max(0.001, min(wait_s for wait_s in waits_s if wait_s > 0))
 
-    @property
-    def _writes_in_flight(self) -> int:
-        """Binds, evictions, and writes of volumes and claims. The server may act on them after this process has ended: the next
-        leader could give the devices of such a claim to another one."""
-        return self.binder.in_flight + self.evictor.in_flight + self.prebind_writer.in_flight
-
     async def _drain(self) -> None:
-        """A clean stop: waits for binds, evictions and volume writes in flight, then for their events and conditions."""
+        """A clean stop: waits for writes that may be carried out (`runtime.clean_stop`), then for their events and conditions."""
+        await self._clean_stop.drain()
         loop = asyncio.get_running_loop()
-        ends_s = loop.time() + (REREAD_TIMEOUT_S if self.rereads else self.settings.shutdown_timeout_s)
-        while self._writes_in_flight and loop.time() < ends_s:
-            await asyncio.sleep(0.02)
-        ends_s = min(ends_s, loop.time() + REPORTS_FLUSH_TIMEOUT_S)
+        ends_s = loop.time() + min(self._clean_stop.left_s, REPORTS_FLUSH_TIMEOUT_S)
         while (
-            (self._inbox and not self.rereads) or self.reporter.pending_writes or self._has_unsaved_policies
+            (self._inbox and not self.rereads) or self.reporter.prompt_writes or self._has_unsaved_policies
         ) and loop.time() < ends_s:
             await asyncio.sleep(0.02)
         log.info(

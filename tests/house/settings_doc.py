@@ -64,7 +64,7 @@ SAID: Mapping[str, str] = {
     "scheduling.decision_records_max": "Number of decision records that `/decisions` keeps.",
     "check_timeout_s": "CPU time limit of the check of all texts. Texts that are not checked within it are rejected.",
     "policy_check_timeout_s": "CPU time limit of the check of one text. A text that exceeds it is rejected.",
-    "shutdown_timeout_s": "Maximum wait for binds in flight when the process stops.",
+    "shutdown_timeout_s": "Maximum wait for writes that may still be carried out when the process stops. If it is shorter than 12 s, the Lease may be left to expire.",
 }
 """Defaults and notes that the schema lacks. A test checks that exactly these are missing there."""
 

@@ -134,7 +134,7 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
         world.add_node("a", pods="40")
         for number in range(50):
             world.add_pod(f"p{number}", cpu="10m")
-        app = app_on(world, world.transport(FaultRates(latency_s=0.2)))
+        app = app_on(world, world.transport(FaultRates(latency_s=0.05)))
         run = asyncio.ensure_future(app.run())
         await until(lambda: app.binder.in_flight > 10, "binds in flight")
 
@@ -149,10 +149,12 @@ def test_pending_pods_are_bound_and_a_shutdown_ends_with_all_binds_answered_and_
     on_virtual_time(scenario)
 
 
-async def app_without_answers(world: World) -> tuple[SchedulerApp, asyncio.Future[ExitReason]]:
+async def app_without_answers(
+    world: World, settings: Settings | None = None
+) -> tuple[SchedulerApp, asyncio.Future[ExitReason]]:
     """Elected, about to decide, and from now on no answer reaches it but those about its Lease."""
     transport = world.transport(FaultRates())
-    app = app_on(world, transport, elected(world, world.transport(), "one"))
+    app = app_on(world, transport, elected(world, world.transport(), "one"), settings=settings)
     run = asyncio.ensure_future(app.run())
     await until(lambda: app.scheduler.synced and app.leadership.decides_in_s() < 0.1, "the first decision")
     assert transport._faults is not None
@@ -160,7 +162,7 @@ async def app_without_answers(world: World) -> tuple[SchedulerApp, asyncio.Futur
     return app, run
 
 
-def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_the_lease() -> None:
+def test_a_shutdown_releases_the_lease_once_unanswered_binds_cannot_be_carried_out() -> None:
     async def scenario() -> None:
         world = World()
         put_policies(world, main=PLAIN)
@@ -173,7 +175,28 @@ def test_a_shutdown_waits_for_unanswered_binds_up_to_its_limit_and_then_keeps_th
         app.request_stop()
         await run
 
-        assert 25 <= world.loop.time() - asked_s < 30
+        assert 11.9 <= world.loop.time() - asked_s < 12.1
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == ""
+
+    on_virtual_time(scenario)
+
+
+def test_a_shutdown_that_may_not_take_that_long_keeps_the_lease() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        world.add_pod("web")
+        settings = read_settings(None, {}, {"policies": "kube-system/policies"})
+        app, run = await app_without_answers(world, replace(settings, shutdown_timeout_s=5.0))
+        await until(lambda: app.binder.in_flight, "a bind in flight")
+        asked_s = world.loop.time()
+
+        app.request_stop()
+        await run
+
+        assert 5 <= world.loop.time() - asked_s < 5.1
         (lease,) = world.local.list("leases")
         assert lease["spec"]["holderIdentity"] == "one"
 
@@ -195,11 +218,14 @@ def test_a_shutdown_keeps_the_lease_while_devices_may_still_be_allocated() -> No
         await until(lambda: app.prebind_writer.in_flight, "an allocation in flight")
 
         app.request_stop()
+        await asyncio.sleep(11.9)
+        (lease,) = world.local.list("leases")
+        assert lease["spec"]["holderIdentity"] == "one"
         await run
 
         assert app.binder.in_flight == 0
         (lease,) = world.local.list("leases")
-        assert lease["spec"]["holderIdentity"] == "one"
+        assert lease["spec"]["holderIdentity"] == ""
 
     on_virtual_time(scenario)
 

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from policysched.kube.leader_election import LeaderElector
 from policysched.kube.write.events_and_conditions import Reporter
+from policysched.kube.write.open_writes import OpenWrites
 from policysched.kube.write.report_content import EventContent
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.scheduler.scheduler import Scheduler
@@ -55,6 +56,21 @@ async def a_late_bind_competes_with_an_urgent_pod(world: Scenario) -> None:
     await asyncio.sleep(40.0)
 
 
+async def a_late_bind_competes_with_an_urgent_pod_after_a_stop(world: Scenario) -> None:
+    world.policies(beta=BETA + "preemption never\n")  # the second pod is urgent
+    world.node("a", cpu="1")
+    leader = world.start("leader")
+    assert world.transport is not None
+    world.transport.late.add("slow")
+    world.pod("slow", cpu="1")
+    await world.until(lambda: world.decided("slow"), "the first decision")
+    await asyncio.sleep(0.05)
+
+    leader.stop()
+    world.pod("rival", cpu="1", urgent=True)
+    await asyncio.sleep(40.0)
+
+
 async def a_policy_breaks_and_the_leader_is_killed(world: Scenario) -> None:
     world.policies(beta=BETA)
     world.node("a", cpu="4")
@@ -85,6 +101,10 @@ def a_new_leader_skips_the_handover_wait() -> AbstractContextManager[Any]:
         acquired(self, sent_s, handover_wait_s=0.0)
 
     return patch.object(LeaderElector, "_acquired", at_once)
+
+
+def a_stopping_leader_does_not_wait_for_its_writes() -> AbstractContextManager[Any]:
+    return patch.multiple(OpenWrites, any_open=lambda _: False, any_late=lambda _: False)
 
 
 def a_decision_raises() -> AbstractContextManager[Any]:
@@ -119,6 +139,14 @@ SCENARIO_BUGS = (
     ScenarioBug(
         a_new_leader_skips_the_handover_wait,
         a_late_bind_competes_with_an_urgent_pod,
+        (
+            r" is on .* by .*, after a decision of",
+            r"^a holds 2000 of cpu",
+        ),
+    ),
+    ScenarioBug(
+        a_stopping_leader_does_not_wait_for_its_writes,
+        a_late_bind_competes_with_an_urgent_pod_after_a_stop,
         (
             r" is on .* by .*, after a decision of",
             r"^a holds 2000 of cpu",

@@ -16,6 +16,7 @@ from tests.simulation.replica import Replica
 from tests.simulation.scenario import BETA, GAMMA, DelayedBindTransport, Scenario, play, play_unchanged
 from tests.simulation.scenarios_leaders import (
     a_late_bind_competes_with_an_urgent_pod,
+    a_late_bind_competes_with_an_urgent_pod_after_a_stop,
     a_policy_breaks_and_the_leader_is_killed,
 )
 
@@ -24,6 +25,13 @@ from tests.simulation.scenarios_leaders import (
 
 def test_a_new_leader_decides_only_after_the_binds_of_the_former_one() -> None:
     world = play_unchanged(a_late_bind_competes_with_an_urgent_pod)
+
+    assert world.nodes_by_pod() == {"slow": "a", "rival": None}
+    assert world.problems == []
+
+
+def test_a_new_leader_decides_only_after_the_binds_of_one_that_was_stopped() -> None:
+    world = play_unchanged(a_late_bind_competes_with_an_urgent_pod_after_a_stop)
 
     assert world.nodes_by_pod() == {"slow": "a", "rival": None}
     assert world.problems == []

@@ -12,6 +12,8 @@ from policysched.kube.client.transport import ERROR_BODY_BYTES_MAX
 
 _DENIAL = re.compile(r'admission webhook "|[^:]{1,600} is forbidden: (?:Validating|Mutating)AdmissionPolicy ')
 """How the API server begins the message, whatever they say."""
+_NO_ANSWER = 'Internal error occurred: failed calling webhook "'
+"""How it begins the message when it gets none of a webhook, or none that it understands."""
 _CUT_STATUS = re.compile(rb'\s*\{\s*"kind":\s*"Status"')
 _CUT_MESSAGE = re.compile(rb'"message":\s*(?=")')
 _MESSAGE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*')
@@ -21,6 +23,11 @@ _UNREAD_MESSAGE = 'admission webhook "" denied the request: too much precedes it
 
 def is_denied_by_admission(message: str) -> bool:
     return _DENIAL.match(message) is not None
+
+
+def is_refused_by_admission(message: str) -> bool:
+    """Denied, or a webhook failed: nothing of the request was or will be stored, also if the status is 500."""
+    return is_denied_by_admission(message) or message.startswith(_NO_ANSWER)
 
 
 def is_denial_by_admission(body: bytes) -> bool:

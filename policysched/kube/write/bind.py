@@ -39,15 +39,13 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
 from policysched.kube.write.bind_object import BindOutcome, bind_outcome_from_pod, binding_body
 from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue
+from policysched.kube.write.open_writes import SERVER_TIMEOUT_S, WritesClosed
 from policysched.kube.write.pending_binds import PendingBind
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
 
 log = logging.getLogger(__name__)
-
-SERVER_TIMEOUT_S = 5.0
-"""How long the server may act on one bind request, set by `?timeout=`."""
 
 RETRYABLE_ERRORS = (TransportError, Unauthorized, TooManyRequests, ServerError)
 """Errors after which the outcome is unknown, or the same request can succeed later."""
@@ -139,6 +137,10 @@ class Binder:
     def in_flight(self) -> int:
         """Binds without an outcome."""
         return len(self._queue)
+
+    def in_flight_in(self, admits: Callable[[str], bool]) -> int:
+        """Those of these namespaces."""
+        return self._queue.count(admits)
 
     @property
     def retrying(self) -> int:
@@ -342,7 +344,7 @@ class Binder:
         except RequestNotSent as error:
             if not self._may_send():
                 raise LostLeadership(bind) from None
-            if pending.unknown_until_s is None:
+            if pending.unknown_until_s is None and not isinstance(error, WritesClosed):
                 return BindRefused(bind.uid, "not sent: this process stalled after the decision")
             return RetryLater(self._retry_delay_s(pending, error), error, failed=False)
         except RETRYABLE_ERRORS as error:

@@ -25,6 +25,7 @@ that use their whole share, of which there are few: those that are trusted and t
 
 import heapq
 from collections import OrderedDict, deque
+from collections.abc import Callable
 
 from policysched.kube.write.bind_places import BindPlaces
 from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind
@@ -70,6 +71,10 @@ class BindQueue:
     def __len__(self) -> int:
         """Binds without an outcome."""
         return self._size
+
+    def count(self, admits: Callable[[str], bool]) -> int:
+        """Binds without an outcome in these namespaces."""
+        return sum(each.size for each in self._namespaces.values() if each.size and admits(each.name))
 
     @property
     def queued(self) -> int:

@@ -154,6 +154,10 @@ class PrebindWriter:
         """Commands without an outcome."""
         return len(self._turns)
 
+    def in_flight_in(self, admits: Callable[[str], bool]) -> int:
+        """Those of these namespaces that do not take long."""
+        return self._turns.prompt(admits)
+
     def put(self, command: _Command) -> None:
         waiting = _Waiting(command, self._fence() if isinstance(command, Prebind) else None)
         if isinstance(command, Unreserve):

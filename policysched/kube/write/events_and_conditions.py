@@ -142,6 +142,11 @@ class Reporter:
         """Writes without a response."""
         return len(self._queue) + self._active
 
+    @property
+    def prompt_writes(self) -> int:
+        """Those of namespaces whose writes do not take long."""
+        return self._turns.prompt()
+
     # ── queueing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def record_event(self, content: EventContent) -> None:

@@ -112,6 +112,10 @@ class Evictor:
         """Commands without an outcome."""
         return sum(map(len, self._of_pod.values()))
 
+    def in_flight_in(self, admits: Callable[[str], bool]) -> int:
+        """Those of these namespaces that do not take long."""
+        return self._turns.prompt(admits)
+
     def put(self, command: Evict | ClearNomination) -> None:
         of_pod = self._of_pod.setdefault(command.uid, deque())
         if isinstance(command, ClearNomination) and len(of_pod) > 1 and of_pod[-1][0] == command:

@@ -154,6 +154,14 @@ class NamespaceTurns(Generic[Command]):
         """Commands that are not finished."""
         return self._size
 
+    def prompt(self, admits: Callable[[str], bool] = lambda _: True) -> int:
+        """Commands that are not finished, of these namespaces and not slow."""
+        return sum(
+            len(namespace.waiting) + namespace.active
+            for namespace in self._namespaces.values()
+            if not namespace.is_slow and all(admits(str(member)) for member in _members(namespace.key))
+        )
+
     def waiting(self, key: Hashable) -> int:
         """Commands of a namespace that were not begun."""
         namespace = self._namespaces.get(key)

@@ -78,6 +78,10 @@ class NamespaceBinds:
         return bool(self.active or self.first or self.waiting or self.due)
 
     @property
+    def size(self) -> int:
+        return self.active + self.waiting + len(self.first) + len(self.due)
+
+    @property
     def rest_s(self) -> float:
         return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
 

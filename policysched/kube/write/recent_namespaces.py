@@ -29,6 +29,9 @@ class RecentNamespaces(Generic[Namespace]):
         self._noted_s[namespace] = now_s
         self._noted_s.move_to_end(namespace)
 
+    def forget(self, namespace: Namespace) -> None:
+        self._noted_s.pop(namespace, None)
+
     def expire(self, now_s: float) -> list[Namespace]:
         """Forgets those that were noted longer ago, and returns them."""
         expired = list[Namespace]()
