@@ -1,16 +1,28 @@
-"""What the API server answers to a write of a status: metadata alone, as the object may have a megabyte."""
+"""What is read of the API server's answers to writes: the beginning of the metadata, as the object may have a megabyte."""
 
 import asyncio
 from random import Random
 
+import orjson
+import pytest
+
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import METADATA_ONLY
+from policysched.kube.client.large_metadata import large_metadata
+from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, ApiRequest, ApiResponse
 from policysched.kube.write.pod_group_status import PodGroupStatusWrite
-from policysched.kube.write.report_content import PodScheduledCondition
-from policysched.model.identifiers import NodeName, PodUid
+from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
+from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, VolumeClaimKey
 from policysched.model.pod_groups import PodGroupKey, PodGroupStatus
-from policysched.scheduler.commands import ClearNomination, Evict, Prebind, Victim
+from policysched.scheduler.commands import (
+    ClaimToReserve,
+    ClearNomination,
+    Evict,
+    Prebind,
+    Victim,
+    VolumeToBind,
+    VolumeToProvision,
+)
 from tests.kube.world import Script, on_virtual_time, running, writers
 
 
@@ -40,3 +52,66 @@ def test_no_write_of_a_status_has_the_object_answered() -> None:
         assert patches == dict.fromkeys(names, METADATA_ONLY)
 
     on_virtual_time(scenario)
+
+
+def test_no_write_of_a_claim_a_volume_or_an_event_has_the_object_answered() -> None:
+    async def scenario() -> None:
+        script, random, connectivity = Script([(200, {})]), Random(1), Connectivity(lambda: 0.0)
+        claims, _, reporter = writers(ApiClient(script), random, connectivity)
+        async with running(claims.run(), reporter.run()):
+            data = VolumeClaimKey("ns", "data")
+            volumes = (VolumeToBind("volume", "v", 1, data, "c", True),)
+            provisioned = (VolumeToProvision(data, "c", 1),)
+            devices = ClaimToReserve(ResourceClaimKey("ns", "devices"), "d", 1, None, (), (), 0)
+            claims.put(Prebind(PodUid("u"), "ns", "web", NodeName("a"), volumes, provisioned, (devices,)))
+            content = EventContent(EventObject("Pod", "ns", "web", "u"), "Normal", "R", "A", "note", "test")
+            for _ in range(2):
+                reporter.record_event(content)
+                await asyncio.sleep(100)
+        patches = {
+            request.path.split("/")[-1].partition(".")[0]: request.accept
+            for request in script.requests
+            if request.method == "PATCH"
+        }
+        assert patches == dict.fromkeys(("volume", "data", "status", "web"), METADATA_ONLY)
+
+    on_virtual_time(scenario)
+
+
+METADATA = (
+    b'{"name":"web-1","generateName":"web-","namespace":"ns","uid":"u","resourceVersion":"7","generation":3,'
+)
+NOT_PARSED = b'"creationTimestamp":"2026-01-01T00:00:00Z","ownerReferences":[' + b"x" * 40_000
+OBJECT = b'{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":' + METADATA + NOT_PARSED
+LIST = (
+    b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},'
+    b'"items":[{"metadata":' + METADATA + NOT_PARSED
+)
+
+
+class Large:
+    """Answers with this body."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+
+    async def request(self, _: ApiRequest) -> ApiResponse:
+        return ApiResponse(200, self.body)
+
+
+@pytest.mark.parametrize(("body", "accept"), [(OBJECT, METADATA_ONLY), (LIST, METADATA_LIST_ONLY)])
+def test_of_a_megabyte_of_metadata_the_identity_alone_is_read(body: bytes, accept: str) -> None:
+    """25,000 owners, or managed fields of as many bytes, took 9 to 13 ms of the main loop for each condition of a pod. What follows
+    the identity here is no JSON."""
+    api = ApiClient(Large(body))  # type: ignore[arg-type]
+    read = asyncio.run(api.get("/api/v1/namespaces/ns/pods/web-1", accept=accept))
+    identity = {"metadata": {"uid": "u", "resourceVersion": "7", "generation": 3}}
+    assert read == (identity if accept == METADATA_ONLY else {"items": [identity]})
+
+
+def test_other_answers_are_parsed_whole() -> None:
+    """Small ones, objects that the server did not reduce, and empty lists."""
+    whole = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "uid": "u"}, "spec": "x" * 40_000}
+    empty = {"kind": "PartialObjectMetadataList", "items": [], "metadata": {"continue": "x" * 40_000}}
+    for answer in (orjson.dumps(whole), orjson.dumps(empty), OBJECT[:200]):
+        assert large_metadata(answer) is None

@@ -25,6 +25,7 @@ import orjson
 
 from policysched.kube.client.admission import is_denied_by_admission, message_of_cut_status
 from policysched.kube.client.json_values import read_json
+from policysched.kube.client.large_metadata import large_metadata
 from policysched.kube.client.transport import (
     JSON,
     ApiRequest,
@@ -270,6 +271,8 @@ class ApiClient:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
+        if request.accept != JSON and (metadata := large_metadata(answer.body)) is not None:
+            return metadata
         try:
             body = await read_json(answer.body)
         except orjson.JSONDecodeError as error:

@@ -347,14 +347,14 @@ class PrebindWriter:
         try:
             path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/status"
             await self.retrier.retry_until_answered(
-                lambda: self.patch_once(path, body, is_current, METADATA_ONLY), 0, is_current
+                lambda: self.patch_once(path, body, is_current), 0, is_current
             )
         except (ApiStatusError, RequestAbandoned) as error:
             reason = {"pod": f"{command.namespace}/{command.name}", "error": str(error)}
             log.info("cannot nominate a pod before its claims are bound", extra=reason)
 
     async def patch(self, path: str, body: Json) -> Json:
-        """The patched object. Raises as `retry_until_answered`."""
+        """The metadata of the patched object. Raises as `retry_until_answered`."""
         return await _PrebindRequests(self, self._settings.retry_timeout_s, None).patch(path, body)
 
     async def delete(self, path: str, options: Json) -> None:
@@ -372,7 +372,9 @@ class PrebindWriter:
         """The current object. Raises as `retry_until_answered`."""
         return await _PrebindRequests(self, self._settings.retry_timeout_s, None).get(path)
 
-    async def patch_once(self, path: str, body: Json, is_current: IsCurrent, accept: str = JSON) -> Json:
+    async def patch_once(
+        self, path: str, body: Json, is_current: IsCurrent, accept: str = METADATA_ONLY
+    ) -> Json:
         return await self._api.patch(
             path,
             body,
@@ -412,8 +414,12 @@ class _PrebindRequests:
     is_current: IsCurrent
 
     async def patch(self, path: str, body: Json) -> Json:
-        """The patched object. Raises as `retry_until_answered`."""
+        """The metadata of the patched object. Raises as `retry_until_answered`."""
         return await self._write(lambda fence: self.writer.patch_once(path, body, fence))
+
+    async def patch_whole(self, path: str, body: Json) -> Json:
+        """The patched object. Raises as `retry_until_answered`."""
+        return await self._write(lambda fence: self.writer.patch_once(path, body, fence, JSON))
 
     async def create(self, path: str, body: Json) -> Json:
         """The created object. Raises as `retry_until_answered`."""

@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.client.api import STRATEGIC_PATCH, ApiClient
+from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.report_content import EventContent, EventObject, truncate_note
 from policysched.kube.write.report_queue import EventSeries
@@ -48,7 +49,9 @@ class EventRequests:
 
     async def patch_count(self, content: EventContent, series: EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
-        await self._api.patch(f"{_events_path(content.regarding)}/{series.name}", body, STRATEGIC_PATCH)
+        path = f"{_events_path(content.regarding)}/{series.name}"
+        # Whoever may write events can make it as large as etcd takes.
+        await self._api.patch(path, body, STRATEGIC_PATCH, accept=METADATA_ONLY)
 
 
 def _reference(regarding: EventObject) -> Json:

@@ -36,6 +36,10 @@ class ClaimCreationApi(resource_claims.ResourceClaimApi, Protocol):
 
     async def create(self, path: str, body: Json) -> Json: ...
 
+    async def patch_whole(self, path: str, body: Json) -> Json:
+        """Answered with the object."""
+        ...
+
 
 class ClaimDeletionApi(resource_claims.ResourceClaimApi, Protocol):
     """As `ClaimCreationApi`."""
@@ -67,7 +71,7 @@ async def create_claim(api: ClaimCreationApi, wanted: ClaimToCreate, pod: ClaimC
         ),
         pod,
     )
-    answer = await api.patch(
+    answer = await api.patch_whole(
         f"/api/v1/namespaces/{namespace}/pods/{pod.name}/status", pod_status_patch(wanted, pod)
     )
     if not _names_claim(answer, wanted.claim.name):

@@ -31,7 +31,7 @@ class ClaimNotReserved(Exception):
 
 
 class ResourceClaimApi(Protocol):
-    """Requests that are retried until they have a final response. `patch` is a merge patch."""
+    """Requests that are retried until they have a final response. `patch` is a merge patch, answered with metadata alone."""
 
     async def patch(self, path: str, body: Json) -> Json: ...
 
