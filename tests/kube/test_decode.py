@@ -1,10 +1,11 @@
 """Manifests become what scheduling reads; what cannot be read says where."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.decode import core_objects, pod_resources
+from policysched.kube.decode import core_objects, pod_resources, primitives, storage
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pods import decode_pod, normalized_image_name
 from policysched.kube.decode.primitives import time_ns
@@ -442,3 +443,35 @@ def test_sidecars_with_resources_of_their_own_take_linear_time(monkeypatch: pyte
 
     assert pod.requests == {"cpu": 1000, **dict.fromkeys(names, 1)}
     assert amounts < 100 * len(names)
+
+
+@pytest.mark.parametrize(
+    ("read", "spec"),
+    [
+        (
+            core_objects.decode_disruption_budget,
+            {"selector": {"matchExpressions": [{"key": "k", "operator": "Exists"}] * 1_001}},
+        ),
+        (
+            lambda obj: core_objects.decode_selector_owner(obj, "ReplicaSet"),
+            {"selector": {"matchExpressions": [{"key": "k", "operator": "Exists"}] * 1_001}},
+        ),
+        (
+            lambda obj: core_objects.decode_selector_owner(obj, "Service"),
+            {"selector": {str(number): "" for number in range(1_001)}},
+        ),
+        (
+            storage.decode_persistent_volume_claim,
+            {"selector": {"matchLabels": {str(number): "" for number in range(1_001)}}},
+        ),
+    ],
+)
+def test_an_object_that_is_larger_than_anybody_needs_is_not_checked_against_its_schema(
+    read: Any, spec: Any
+) -> None:
+    """That took 14 of the 22 ms in which a ReplicaSet with a megabyte of requirements was read, whenever it changed."""
+    with (
+        patch.object(primitives, "first_violation", side_effect=AssertionError("checked")),
+        pytest.raises(MalformedObject, match="more than"),
+    ):
+        read({"metadata": {"name": "a", "namespace": "ns"}, "spec": spec})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from policysched.kube.decode.errors import InvalidField
+from policysched.kube.decode.errors import OverLimit
 from policysched.kube.decode.rests import in_pieces
 from policysched.model.affinity import NodeAffinity, PreferredSchedulingTerm
 from policysched.model.selectors import LabelSelector, NodeSelectorTerm, SelectorRequirement
@@ -51,11 +51,11 @@ def decode_label_selector(obj: Json | None) -> LabelSelector | None:
 
 def decode_short_selector(obj: Json | None) -> LabelSelector | None:
     """`spec.selector` of an object that is decoded in one piece, and whose selector is hashed and compared often: 80 ms for
-    20,000 requirements. Raises InvalidField for one that nobody needs."""
+    20,000 requirements. Raises OverLimit for one that nobody needs."""
     if obj is not None:
         values = sum(1 + len(item.get("values") or ()) for item in obj.get("matchExpressions") or ())
         if len(obj.get("matchLabels") or ()) + values > SELECTOR_PARTS_MAX:
-            raise InvalidField("spec.selector", f"has more than {SELECTOR_PARTS_MAX} requirements and values")
+            raise OverLimit("spec.selector", f"has more than {SELECTOR_PARTS_MAX} requirements and values")
     return decode_label_selector(obj)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from policysched.kube.decode.affinity import SELECTOR_PARTS_MAX, decode_short_selector
-from policysched.kube.decode.errors import InvalidField
+from policysched.kube.decode.errors import OverLimit
 from policysched.kube.decode.pod_resources import decode_resource_list
 from policysched.kube.decode.primitives import decode_object, string_map, text, time_ns
 from policysched.model.identifiers import NodeName
@@ -110,7 +110,7 @@ def _selector_owner(obj: Json, kind: SelectorOwnerKind) -> SelectorOwner:
     if kind in ("Service", "ReplicationController"):
         labels = string_map(selector, "spec.selector")
         if len(labels) > SELECTOR_PARTS_MAX:
-            raise InvalidField("spec.selector", f"has more than {SELECTOR_PARTS_MAX} labels")
+            raise OverLimit("spec.selector", f"has more than {SELECTOR_PARTS_MAX} labels")
         requirements = tuple(SelectorRequirement(key, "In", (labels[key],)) for key in sorted(labels))
         read = LabelSelector(requirements) if requirements else None  # an empty selector is not stored
     else:

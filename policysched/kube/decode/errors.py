@@ -18,3 +18,7 @@ class InvalidField(ValueError):
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
         self.field = field
+
+
+class OverLimit(InvalidField):
+    """The field is as its schema says, and larger than anybody needs: to check all of it takes longer than to decode it."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import orjson
 
-from policysched.kube.decode.errors import InvalidField
+from policysched.kube.decode.errors import OverLimit
 from policysched.kube.decode.pod_resources import decode_resource_list
 from policysched.kube.decode.primitives import decode_object, require_schema, text
 from policysched.model.pod_groups import (
@@ -143,7 +143,7 @@ def _min_resources(spec: Json) -> Mapping[str, int]:
     """By resource. Volcano's controllers add the names of a ResourceQuota: `requests.cpu` is the cpu, limits do not count."""
     written = spec.get("minResources") or {}
     if len(written) > MIN_RESOURCES_MAX:
-        raise InvalidField(
+        raise OverLimit(
             "spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}"
         )
     amounts = decode_resource_list(written, "spec.minResources")

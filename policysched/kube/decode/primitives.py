@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from policysched.kube.decode.errors import InvalidField, MalformedObject
+from policysched.kube.decode.errors import InvalidField, MalformedObject, OverLimit
 from policysched.kube.decode.object_schemas import NAMED_OBJECT_SCHEMA, OBJECT_SCHEMAS
 from policysched.kube.decode.schema import first_violation
 from policysched.model.quantity import parse_whole_units
@@ -20,6 +20,8 @@ def decode_object(kind: str, obj: Json, read: Callable[[Json], Value]) -> Value:
     """The decoded value. Raises MalformedObject with the object's name and the field at fault."""
     try:
         return read(obj)
+    except OverLimit as error:
+        raise MalformedObject(kind, object_name(obj), error.field, str(error)) from error
     # RecursionError: a deeply nested list in place of a string cannot be printed.
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         require_schema(kind, obj)
