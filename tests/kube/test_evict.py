@@ -405,6 +405,26 @@ def test_delete_is_dry_run_once_for_each_namespace_until_it_is_forbidden() -> No
     ]
 
 
+def test_namespaces_that_were_evicted_from_once_are_forgotten() -> None:
+    """Else each of a tenant's that come and go stayed for ever."""
+    script = Script([OK])
+    known: list[int] = []
+
+    async def scenario() -> None:
+        bench = Bench(ApiClient(script))
+        async with running(bench.evictor.run()):
+            for number in range(40):
+                bench.evictor.put(evict(Victim(PodUid(f"v{number}"), f"tenant-{number}", "one")))
+                await until(lambda number=number: len(bench.outcomes) > number, "the outcome")  # type: ignore[misc]
+                await asyncio.sleep(60)
+                deletable = bench.evictor._deletable_namespaces
+                known.append(sum(f"tenant-{each}" in deletable for each in range(40)))
+
+    on_virtual_time(scenario)
+
+    assert known == [*range(1, 11), *[10] * 30]
+
+
 def test_a_dry_run_refused_for_another_reason_does_not_prevent_the_delete() -> None:
     unable = (400, {"kind": "Status", "reason": "BadRequest", "message": "webhook does not support dry run"})
 

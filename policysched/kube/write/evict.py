@@ -45,6 +45,8 @@ Json = dict[str, Any]
 EvictionOutcome = Evicted | EvictionRefused
 
 REFUSED_LATELY_S = 600.0
+DELETABLE_FOR_S = 600.0
+"""How long a dry run is good for. Namespaces come and go: those that were evicted from once are not remembered for ever."""
 _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 _DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
 """How the API server begins the message, whichever authorizer denies. Those of webhooks and policies begin otherwise."""
@@ -103,7 +105,7 @@ class Evictor:
         )
         self._turns: NamespaceTurns[PodUid] = NamespaceTurns(settings.workers)
         self._of_pod: dict[PodUid, deque[tuple[Evict | ClearNomination, IsCurrent]]] = {}
-        self._deletable_namespaces: set[str] = set()
+        self._deletable_namespaces = RecentNamespaces[str](DELETABLE_FOR_S)
         self._refused_lately = RecentNamespaces[str](REFUSED_LATELY_S)
         self.counts = EvictCounts()
 
@@ -188,7 +190,7 @@ class Evictor:
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden) and bool(_DENIED_BY_AUTHORIZER.match(error.message))
             if forbidden:
-                self._deletable_namespaces.clear()
+                self._deletable_namespaces = RecentNamespaces(DELETABLE_FOR_S)
             is_answer = isinstance(error, ApiStatusError) or error.server_answers
             refused = current if is_answer and not forbidden else None
             if refused is not None:
@@ -205,6 +207,7 @@ class Evictor:
     async def _dry_run_delete(self, victim: Victim) -> None:
         """Raises Forbidden if deletes in the namespace are denied. Other errors are left to the delete itself: the pod is
         gone, or an admission webhook does not support dry runs."""
+        self._deletable_namespaces.expire(asyncio.get_running_loop().time())
         if victim.namespace in self._deletable_namespaces:
             return
         try:
@@ -213,7 +216,7 @@ class Evictor:
             raise
         except ApiStatusError:
             return
-        self._deletable_namespaces.add(victim.namespace)
+        self._deletable_namespaces.note(victim.namespace, asyncio.get_running_loop().time())
 
     async def _nominate(
         self,
