@@ -143,9 +143,7 @@ def _min_resources(spec: Json) -> Mapping[str, int]:
     """By resource. Volcano's controllers add the names of a ResourceQuota: `requests.cpu` is the cpu, limits do not count."""
     written = spec.get("minResources") or {}
     if len(written) > MIN_RESOURCES_MAX:
-        raise OverLimit(
-            "spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}"
-        )
+        raise OverLimit("spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}")
     amounts = decode_resource_list(written, "spec.minResources")
     named = {short_key(name.removeprefix("requests.")): amount for name, amount in amounts.items()}
     return {name: amount for name, amount in named.items() if not name.startswith(("limits.", "count/"))}
