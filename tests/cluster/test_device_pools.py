@@ -65,12 +65,12 @@ def test_a_slice_that_changes_has_its_own_devices_visited_and_not_those_of_its_p
         object.__setattr__(each, "devices", Devices(each.devices))
     cache, wanted = cache_with(*slices, card()), claim("c", asking("r"))
     cache.put_claim(claim("x", asking(), status=given("g5-0", node=None)))
-    assert AvailableDevices(cache).find([wanted], node("n0"))
+    assert AvailableDevices(cache).find([wanted], node("n0"), (wanted.spec_text,))
     visits.clear()
 
     cache.put_slice(card(memory=999, version=2) if changed == "counters" else replace(slices[3], version=2))
     for number in range(3):
-        assert AvailableDevices(cache).find([wanted], node(f"n{number}"))
+        assert AvailableDevices(cache).find([wanted], node(f"n{number}"), (wanted.spec_text,))
 
     assert set(visits) == (set() if changed == "counters" else {"g3-0"})
     assert len(visits) <= 6, "when it goes, when it comes, for its nodes and for what is left of the counters"

@@ -217,7 +217,7 @@ def test_a_claim_that_is_used_many_times_is_read_once(pods: int, monkeypatch: py
     assert (selectors, len(reads)) == ({"true": None}, 1)
 
 
-@pytest.mark.parametrize("what", ["unallocated", "one is allocated", "alternatives"])
+@pytest.mark.parametrize("what", ["unallocated", "one is allocated", "alternatives", "extended resources"])
 def test_many_claims_of_a_pod_are_read_once_for_all_nodes(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 claims with a selector each were read on each of 1,000 nodes: 80 ms in one piece, and several of them for a pod with one
     that is allocated."""
@@ -241,7 +241,11 @@ def test_many_claims_of_a_pod_are_read_once_for_all_nodes(what: str, monkeypatch
 
     monkeypatch.setattr(AvailableDevices, "allocation", counting)
     uses = [{"name": f"r{number}", "resourceClaimName": f"c{number}"} for number in range(count)]
-    rig.observe(pod("hostile", namespace="default", spec={"resourceClaims": uses}))
+    requested: dict[str, Any] = {}
+    if what == "extended resources":
+        rig.handle(e.DeviceObjectUpdated(device_class("more", extendedResourceName="example.com/gpu")))
+        requested = {"limits": {"example.com/gpu": "1"}}
+    rig.observe(pod("hostile", namespace="default", spec={"resourceClaims": uses}, **requested))
     of_calls = []
     while rig.scheduler.ready(rig.now_ns):
         reads.clear()

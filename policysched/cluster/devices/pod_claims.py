@@ -238,6 +238,9 @@ class ClaimsByNode:
         self._devices = devices
         self._available = available
         self._of_all_nodes = _Claims(devices.claims, available)
+        self._with_extended: dict[
+            str, _Claims
+        ] = {}  # by the spec of the claim to create, which many nodes share
 
     def on(self, node: Node) -> ClaimsOnNode | DevicesRejection:
         """The devices for the claims on the node, or why it is infeasible."""
@@ -247,7 +250,7 @@ class ClaimsByNode:
             if isinstance(extended_claim, str):
                 return DevicesRejection(extended_claim)
             if extended_claim is not None:
-                claims = _Claims((*self._devices.claims, extended_claim), self._available)
+                claims = self._beside(extended_claim)
         unallocated = claims.unallocated
         outcome = self._available.find(unallocated, node, claims.specs) if unallocated else None
         if unallocated and outcome is None:
@@ -260,6 +263,13 @@ class ClaimsByNode:
         ):
             return DevicesRejection(NOT_AVAILABLE_ON_NODE)
         return ClaimsOnNode(claims.allocations, outcome)
+
+    def _beside(self, extended_claim: ResourceClaim) -> "_Claims":
+        known = self._with_extended.get(extended_claim.spec_text)
+        if known is None:
+            known = _Claims((*self._devices.claims, extended_claim), self._available)
+            self._with_extended[extended_claim.spec_text] = known
+        return known
 
     def rejection(self, node: Node) -> DevicesRejection | None:
         """Why the node is infeasible, and the claim that the message names; None if it is feasible."""
