@@ -40,7 +40,7 @@ from policysched.kube.client.transport import RequestNotSent, TransportError
 from policysched.kube.write.bind_object import BindOutcome, bind_outcome_from_pod, binding_body
 from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue
 from policysched.kube.write.open_writes import SERVER_TIMEOUT_S, WritesClosed
-from policysched.kube.write.pending_binds import PendingBind
+from policysched.kube.write.pending_binds import PendingBind, Standing
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused
@@ -180,7 +180,8 @@ class Binder:
                 self._retry_timer.cancel()
 
     async def _run_worker(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, worker = asyncio.get_running_loop(), asyncio.current_task()
+        assert worker is not None, "a worker is a task"
         while True:
             now_s = loop.time()
             pending = self._queue.take(now_s)
@@ -193,25 +194,30 @@ class Binder:
                 self._set_retry_timer()  # for the rest of its namespace
             if pending.began_s is None:
                 pending.began_s = now_s
+            pending.worker = worker
             timer = loop.call_later(SLOW_AFTER_S, self._note_slow, pending)
             try:
                 result = await self._attempt(pending)
+            except asyncio.CancelledError:
+                if not pending.is_leaving or worker.uncancel() > 0:
+                    raise
+                result = self._give_up(pending, now_s)
             finally:
                 timer.cancel()
-            if pending.untrusted or self._queue.queued:
-                self._wake(1)  # this worker may go on with a bind of another kind
             prompt = loop.time() - now_s < SLOW_AFTER_S
             if isinstance(result, RetryLater):
                 self._schedule_retry(pending, result, prompt=prompt)
                 if pending.is_gone:
                     self.abandon(pending.bind.uid)
-                continue
-            if self._queue.finish(pending, loop.time(), answered=True, prompt=prompt):
-                self._wake(len(self._idle))
-            self._queue.remove(pending)
-            if self._observe_duration_s is not None:
-                self._observe_duration_s(loop.time() - pending.began_s)
-            self._conclude(result)
+            else:
+                if self._queue.finish(pending, loop.time(), answered=True, prompt=prompt):
+                    self._wake(len(self._idle))
+                self._queue.remove(pending)
+                if self._observe_duration_s is not None:
+                    self._observe_duration_s(loop.time() - pending.began_s)
+                self._conclude(result)
+            if pending.standing is not Standing.TRUSTED or pending.throttled or self._queue.queued:
+                self._wake(1)  # this worker may go on with a bind of another kind
 
     def _note_slow(self, pending: PendingBind) -> None:
         """Its request takes long: decisions and reports do not wait for the other binds of its namespace."""
@@ -275,6 +281,17 @@ class Binder:
             if not idle.done():
                 idle.set_result(None)
                 workers -= 1
+        if workers > 0 and (hanging := self._queue.surplus()) is not None:
+            assert hanging.worker is not None, f"{hanging.bind} has no request"
+            hanging.worker.cancel()
+
+    def _give_up(self, pending: PendingBind, sent_s: float) -> RetryLater:
+        """Its request hangs, and others wait for the worker. It is sent again as a throttled one, which has all its time."""
+        if pending.rejection is None:
+            pending.unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
+        error = TransportError("no response yet")
+        self.counts.retried += 1
+        return RetryLater(self._retry_delay_s(pending, error), error)
 
     def _log_failing(self, namespace: str, error: Exception) -> None:
         now_s = asyncio.get_running_loop().time()

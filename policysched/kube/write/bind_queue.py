@@ -1,26 +1,26 @@
-"""The order of bind requests: first attempts before retries, in turn over namespaces, with a bounded share for failures.
+"""The order of bind requests: in turn over namespaces, with a bounded share for those that fail or hang.
 
     put ──► first attempts ──take──► active ──finish──► answered
                                        ├──schedule_retry──► waiting ──release_due──► due ──take──► active
                                        ├── FAILING_AFTER failures in a row: the namespace is failing until one answer
                                        └── longer than SLOW_AFTER_S: the namespace is slow until one prompt answer
 
-A namespace may have as many requests as there are workers once a bind was answered promptly, in the last minutes, and one
-before: nothing tells it from one that hangs, and dozens of those leave room for a new one. Retries, and all binds of a failing
-or slow namespace, are throttled: a quarter for one namespace, half for all. Every RETRY_TURN-th choice prefers them, so that a
-stream of first attempts does not starve them.
+A namespace may have as many requests as there are workers once a bind was answered promptly, in the last minutes, a quarter if
+another was slow or failed in the last one, and one before: nothing tells it from one that hangs. All binds of a failing or slow
+namespace are throttled. Every RETRY_TURN-th choice prefers them, so that a stream of others does not starve them. A request
+that takes long leaves its place, and is given up when others need it (`kube.write.bind_places`), so that any number of
+namespaces can begin to hang at once. While more of those hang that were trusted than may be throttled, each namespace has a
+twelfth of the workers.
 
-A request that takes long leaves its place to others, so that any number of namespaces can begin to hang at once. All that are not
-trusted (without a prompt answer, or slow or failing lately) together have `workers` requests, those that hang included. Trusted
-ones have as many beside what hangs, and `spare` more, SPARE_SHARE each, until it leaves its place. While more hangs than may be
-throttled, each namespace that is known has a twelfth of the workers.
+New namespaces have their turns from both ends, the oldest and the newest, since a thousand that hang can be on one side. So
+have the first attempts of a namespace that is slow or failing.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
 answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_namespaces`): a tenant can delete
 its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
-that use their whole share, of which there are few: those that are trusted and the others have a ring each.
+that use their whole share, of which there are few: each standing has a ring.
 """
 
 import heapq
@@ -28,7 +28,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from policysched.kube.write.bind_places import BindPlaces
-from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind
+from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind, Standing
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
 from policysched.model.identifiers import PodUid
 
@@ -48,6 +48,9 @@ _Ring = OrderedDict[NamespaceBinds, int]
 """Namespaces, and when their turns came."""
 
 
+STANDINGS = tuple(Standing)
+
+
 class BindQueue:
     """Binds without an outcome. `take` and `finish` bracket each request."""
 
@@ -55,9 +58,8 @@ class BindQueue:
         self.places = BindPlaces(workers)
         self._namespaces: dict[str, NamespaceBinds] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
-        # Those with first attempts that are not set aside.
-        self._trusted_ring: _Ring = OrderedDict()
-        self._untrusted_ring: _Ring = OrderedDict()
+        # Those with binds to send that are not set aside.
+        self._rings: tuple[_Ring, ...] = tuple(OrderedDict() for _ in STANDINGS)
         self._throttled_ring: deque[NamespaceBinds] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, NamespaceBinds]] = []
@@ -65,6 +67,8 @@ class BindQueue:
         self._prompt_lately = RecentNamespaces[str](PROMPT_FOR_S)
         self._sequence = 0
         self._choices = 0
+        self._turns = 0
+        self._is_newest_turn = False
         self._size = 0
         self._queued = 0
 
@@ -104,12 +108,9 @@ class BindQueue:
         pending.queue = namespace
         self._by_uid[pending.bind.uid] = pending
         namespace.first[pending] = None
-        if namespace.set_aside:
-            self._join_throttled(namespace)
-            return False
-        self._queued += 1
-        self._join_first(namespace)
-        return True
+        self._join_ring(namespace)
+        self._queued += not namespace.set_aside
+        return not namespace.set_aside
 
     def take(self, now_s: float) -> PendingBind | None:
         """The next bind to send, or None if nothing may be sent now."""
@@ -131,7 +132,7 @@ class BindQueue:
         has_more = is_first_answer or self.places.is_calm != was_calm
         if answered and not (namespace.failures or namespace.slow):
             if is_first_answer:
-                self._join_first(namespace)
+                self._join_ring(namespace)
             return has_more
         was_failing, was_aside = namespace.failing, namespace.set_aside
         namespace.failures = 0 if answered else namespace.failures + 1
@@ -142,15 +143,14 @@ class BindQueue:
             self._end_rest(namespace)
         elif namespace.failing and not was_failing:
             namespace.failing_since_s = now_s
-        self._join_first(namespace)
+        self._join_ring(namespace)
         return self._note_aside(namespace, was_aside=was_aside) or has_more
 
     def note_slow(self, pending: PendingBind, now_s: float) -> bool:
         """Its request takes long, and leaves its place. True: its namespace is set aside now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        if not pending.throttled:
-            self.places.throttle(pending, namespace)
+        self.places.note_hanging(pending, namespace)
         was_aside = namespace.set_aside
         namespace.slow = True
         self._slow_lately.note(namespace.name, now_s)
@@ -159,11 +159,8 @@ class BindQueue:
     def _note_aside(self, namespace: NamespaceBinds, *, was_aside: bool) -> bool:
         if namespace.set_aside == was_aside:
             return False
-        self._join_first(namespace)
-        if namespace.first:
-            self._queued += len(namespace.first) if was_aside else -len(namespace.first)
-            if not was_aside:
-                self._join_throttled(namespace)
+        self._join_ring(namespace)
+        self._queued += len(namespace.first) if was_aside else -len(namespace.first)
         return True
 
     def remove(self, pending: PendingBind) -> None:
@@ -181,7 +178,7 @@ class BindQueue:
             if namespace is None:
                 continue
             if namespace.has_binds:
-                self._join_first(namespace)  # in the other ring
+                self._join_ring(namespace)  # in the other ring
             elif name not in self._slow_lately:
                 del self._namespaces[name]
 
@@ -193,7 +190,7 @@ class BindQueue:
             return False
         del namespace.first[pending]
         self._queued -= not namespace.set_aside
-        self._join_first(namespace)
+        self._join_ring(namespace)
         self.remove(pending)
         return True
 
@@ -209,6 +206,7 @@ class BindQueue:
             namespace.waiting -= 1  # `release_due` passes over it
         elif pending in namespace.due:
             del namespace.due[pending]
+            self._join_ring(namespace)
         else:
             return pending if self.cancel(uid) else None
         self.remove(pending)
@@ -236,7 +234,7 @@ class BindQueue:
             namespace = self._namespaces[pending.bind.namespace]
             namespace.waiting -= 1
             namespace.due[pending] = None
-            self._join_throttled(namespace)
+            self._join_ring(namespace)
             released += 1
         return released
 
@@ -263,20 +261,24 @@ class BindQueue:
     def is_failing(self, namespace: str) -> bool:
         return namespace in self._namespaces and self._namespaces[namespace].failing
 
-    def _join_first(self, namespace: NamespaceBinds) -> None:
-        """In the ring where it belongs, or in none."""
-        ring, other = self._trusted_ring, self._untrusted_ring
-        if namespace.name not in self._prompt_lately or namespace.name in self._slow_lately:
-            ring, other = other, ring
-        other.pop(namespace, None)
-        if not namespace.first or namespace.set_aside:
-            ring.pop(namespace, None)
-        elif namespace not in ring:
-            self._sequence += 1
-            ring[namespace] = self._sequence
+    def _standing(self, namespace: NamespaceBinds) -> Standing:
+        if namespace.name not in self._prompt_lately:
+            return Standing.UNKNOWN
+        return Standing.DOUBTFUL if namespace.name in self._slow_lately else Standing.TRUSTED
 
-    def _join_throttled(self, namespace: NamespaceBinds) -> None:
-        if not namespace.in_throttled_ring and namespace.rests_until_s is None:
+    def _join_ring(self, namespace: NamespaceBinds) -> None:
+        """In the ring where it belongs, or in none."""
+        has_more = bool(namespace.first or namespace.due)
+        standing = self._standing(namespace) if has_more and not namespace.set_aside else None
+        if namespace.in_ring is not standing:
+            if namespace.in_ring is not None:
+                del self._rings[namespace.in_ring][namespace]
+            namespace.in_ring = standing
+            if standing is not None:
+                self._sequence += 1
+                self._rings[standing][namespace] = self._sequence
+        may_join = has_more and namespace.set_aside and namespace.rests_until_s is None
+        if may_join and not namespace.in_throttled_ring:
             namespace.in_throttled_ring = True
             self._throttled_ring.append(namespace)
 
@@ -288,32 +290,58 @@ class BindQueue:
 
     def _end_rest(self, namespace: NamespaceBinds) -> None:
         namespace.rests_until_s = None
-        if namespace.first or namespace.due:
-            self._join_throttled(namespace)
+        self._join_ring(namespace)
+
+    def _may_begin(self, standing: Standing, *, newest: bool = False) -> NamespaceBinds | None:
+        """Whose turn it is among those of this standing."""
+        if not self.places.free_for(standing):
+            return None
+        share, ring = self.places.share_of(standing), self._rings[standing]
+        for namespace in reversed(ring) if newest else ring:
+            if namespace.active < share:
+                return namespace
+        return None
+
+    def surplus(self) -> PendingBind | None:
+        """A request that hangs, to give up because another bind waits for it."""
+        return self.places.surplus() if any(map(self._may_begin, STANDINGS)) else None
 
     def _take_first(self) -> PendingBind | None:
-        rings = list[_Ring]()
-        if self.places.free_for_trusted:
-            rings.append(self._trusted_ring)
-        if self.places.free_for_untrusted:
-            rings.append(self._untrusted_ring)
-        found = list[tuple[int, NamespaceBinds, _Ring]]()
-        for ring in rings:
-            for namespace, turn in ring.items():
-                if namespace.active < self.places.share_of(is_known=namespace.name in self._prompt_lately):
-                    found.append((turn, namespace, ring))
-                    break
-        if not found:
+        oldest, first_turn, standing = dict[Standing, NamespaceBinds](), None, Standing.TRUSTED
+        for each in STANDINGS:
+            ring = self._rings[each]
+            if not ring or (candidate := self._may_begin(each)) is None:
+                continue
+            oldest[each] = candidate
+            if first_turn is None or ring[candidate] < first_turn:
+                standing, first_turn = each, ring[candidate]
+        if not oldest:
             return None
-        _, namespace, ring = min(found)  # no two have the same turn
-        pending = namespace.first.popitem(last=False)[0]
-        del ring[namespace]
-        if namespace.first:
+        namespace = oldest[standing]
+        if standing is not Standing.TRUSTED:
+            standing, namespace = self._turn_of_untrusted(oldest)
+        pending = namespace.take()
+        assert pending is not None, f"{namespace.name} is in a ring without binds"
+        if namespace.first or namespace.due:
             self._sequence += 1
+            ring = self._rings[standing]
             ring[namespace] = self._sequence
-        self._queued -= 1
-        self.places.give_first(pending, namespace, untrusted=ring is self._untrusted_ring)
+            ring.move_to_end(namespace)
+        else:
+            self._join_ring(namespace)
+        self._queued -= pending.began_s is None
+        self.places.give(pending, namespace, standing)
         return pending
+
+    def _turn_of_untrusted(self, oldest: dict[Standing, NamespaceBinds]) -> tuple[Standing, NamespaceBinds]:
+        """Doubtful and unknown ones in turn; of these in turn the oldest and the newest, as a thousand that hang can be before
+        one that does not, or after it."""
+        self._turns += 1
+        if Standing.DOUBTFUL in oldest and (self._turns % 2 or Standing.UNKNOWN not in oldest):
+            return Standing.DOUBTFUL, oldest[Standing.DOUBTFUL]
+        self._is_newest_turn = not self._is_newest_turn
+        newest = self._may_begin(Standing.UNKNOWN, newest=True) if self._is_newest_turn else None
+        return Standing.UNKNOWN, newest or oldest[Standing.UNKNOWN]
 
     def _take_throttled(self, now_s: float) -> PendingBind | None:
         if not self.places.free_for_throttled:
@@ -321,10 +349,13 @@ class BindQueue:
         ring = self._throttled_ring
         for _ in range(len(ring)):
             namespace = ring.popleft()
+            if not namespace.set_aside:
+                namespace.in_throttled_ring = False
+                continue
             if namespace.throttled_active >= self.places.share:
                 ring.append(namespace)
                 continue
-            pending = namespace.take_throttled()
+            pending = namespace.take()
             if pending is None:
                 namespace.in_throttled_ring = False
                 continue

@@ -1,9 +1,11 @@
 """A bind without an outcome, and the binds of one namespace with what their answers have shown of it: after FAILING_AFTER
 failures in a row it is failing until one answer, and after a request that takes long it is slow until a prompt one."""
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from policysched.kube.client.api import ApiStatusError
 from policysched.kube.client.backoff import Backoff
@@ -14,6 +16,15 @@ FAILING_AFTER = 3
 
 REST_STEP_S, REST_MAX_S = 0.1, 1.0
 """A failing namespace sends its next request after a rest, which grows by a step with each failure in a row."""
+
+
+class Standing(IntEnum):
+    """What is known of a namespace that is not set aside. `TRUSTED`: a bind was answered promptly in the last minutes.
+    `DOUBTFUL`: so it was, but one was slow or failed in the last minute. `UNKNOWN`: nothing tells it from one that hangs."""
+
+    TRUSTED = 0
+    DOUBTFUL = 1
+    UNKNOWN = 2
 
 
 @dataclass(slots=True, eq=False)
@@ -29,9 +40,13 @@ class PendingBind:
     rejection: ApiStatusError | None = None
     """Why the pod is read instead of bound."""
     queue: "NamespaceBinds | None" = None
+    standing: Standing = Standing.UNKNOWN
+    """Of its namespace, when it was sent."""
     throttled: bool = False
-    untrusted: bool = False
-    """It counts among those of namespaces that are not trusted. So does each throttled one."""
+    worker: "asyncio.Task[None] | None" = None
+    """Whose request it has."""
+    is_leaving: bool = False
+    """Its request is given up."""
     is_delayed: bool = False
     is_reported: bool = False
     is_waiting: bool = False
@@ -57,8 +72,10 @@ class NamespaceBinds:
     throttled_active: int = 0
     failures: int = 0
     slow: bool = False
+    in_ring: Standing | None = None
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
+    is_newest_turn: bool = False
     rests_until_s: float | None = None
     failing_since_s: float = 0.0
     reason: str | None = None
@@ -85,10 +102,13 @@ class NamespaceBinds:
     def rest_s(self) -> float:
         return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
 
-    def take_throttled(self) -> PendingBind | None:
-        """A first attempt of a namespace that is set aside and a retry in turn."""
-        first = self.first if self.set_aside else None
+    def take(self) -> PendingBind | None:
+        """A retry and a first attempt in turn. While the namespace is set aside, first attempts are the oldest and the newest
+        in turn: hundreds that hang can be before one that does not."""
         self.is_retry_turn = not self.is_retry_turn
-        if first and (self.is_retry_turn or not self.due):
-            return first.popitem(last=False)[0]
-        return self.due.popitem(last=False)[0] if self.due else None
+        if self.due and (self.is_retry_turn or not self.first):
+            return self.due.popitem(last=False)[0]
+        if not self.first:
+            return None
+        self.is_newest_turn = self.set_aside and not self.is_newest_turn
+        return self.first.popitem(last=self.is_newest_turn)[0]
