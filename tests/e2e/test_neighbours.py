@@ -23,7 +23,7 @@ from tests.controlplane.cluster import HOST, ControlPlane
 from tests.controlplane.objects import pod, ready_node
 from tests.controlplane.process import free_ports
 from tests.controlplane.waiting import wait_for
-from tests.e2e.deployed import PLAIN, Deployed, pending
+from tests.e2e.deployed import LEASE, PLAIN, Deployed, pending
 from tests.e2e.program import Running
 
 FAILING_PODS = 60
@@ -86,6 +86,32 @@ def test_a_failing_webhook_of_one_namespace_delays_no_other_namespace(
         deployed.api.delete(f"{WEBHOOKS}/guard")
         wait_for(lambda: not ours(pending(deployed.pods("failing"))), "the pods to be bound")
         assert not scheduler.logged("unreachable")
+
+
+@pytest.mark.parametrize("webhook", [refusing, silent])
+def test_a_leader_that_stops_beside_a_failing_webhook_releases_the_lease(
+    whole_control_plane: ControlPlane,
+    tmp_path: Path,
+    webhook: Callable[[], contextlib.AbstractContextManager[int]],
+) -> None:
+    """In less time than a bind without an outcome may still be carried out: what the API server answers is one."""
+    deployed = Deployed(whole_control_plane, tmp_path)
+    whole_control_plane.add_node(ready_node("node-0", cpu="64", pods="500"))
+    deployed.put_policies(main=PLAIN)
+    whole_control_plane.create_namespace("failing")
+    settings = {"shutdown_timeout_s": WEBHOOK_TIMEOUT_S + 2}
+    with webhook() as port, deployed.running(elect=True, settings=settings) as scheduler:
+        scheduler.wait_until_ready()
+        fail_binds_in(deployed, "failing", port)
+        for number in range(FAILING_PODS):
+            create(deployed, "failing", f"test-{number}", "test")
+        wait_for(
+            lambda: scheduler.metric("policysched_bind_failing_namespaces") == 1, "the namespace to fail"
+        )
+
+        assert scheduler.terminate() == 0, scheduler.log()
+
+        assert not deployed.api.get(LEASE)["spec"].get("holderIdentity"), scheduler.log()
 
 
 class _Closing(BaseHTTPRequestHandler):

@@ -15,6 +15,9 @@ DENIED = 'admission webhook "guard.example.com" denied the request: no'
 NO_WEBHOOK = (
     'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: EOF'
 )
+TIMED_OUT = b"""{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout",
+"reason":"Timeout","details":{},"code":504}"""
+"""As a kube-apiserver writes it: without a kind."""
 
 
 def write(namespace: str = "web", may_write: Callable[[], bool] | None = lambda: True) -> ApiRequest:
@@ -73,6 +76,7 @@ async def sent(writes: OpenWrites, request: ApiRequest) -> None:
         (status(500, NO_WEBHOOK), 0.0),
         (status(500, "etcdserver: request timed out"), 5.0),
         (status(504, "Timeout: request did not complete within requested timeout", "Timeout"), 5.0),
+        (ApiResponse(504, TIMED_OUT), 5.0),
         (ApiResponse(502, b"<html>bad gateway</html>"), 11.0),
         (TransportError("reset"), 11.0),
     ],

@@ -290,7 +290,8 @@ def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
         status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         status = None
-    if isinstance(status, dict) and status.get("kind") == "Status":
+    # The API server's time-out of a request has no kind.
+    if isinstance(status, dict) and (status.get("kind") == "Status" or status.get("status") == "Failure"):
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     else:
         quoted = answer.body[:200].decode(errors="replace").strip()
