@@ -31,8 +31,8 @@ class BindTracker:
         match answer:
             case BindConfirmed(uid, node):
                 self.on_confirmed(uid, node, now_ns)
-            case BindRefused(uid, reason):
-                self.on_refused(uid, reason, now_ns)
+            case BindRefused():
+                self.on_refused(answer, now_ns)
             case BindLost(uid, reason):
                 self.on_lost(uid, reason, now_ns)
             case BindDelayed(uid, delay_reason):
@@ -78,14 +78,20 @@ class BindTracker:
             message = f"binding to {bind.node} has no response yet; retrying: {reason}"
             core.report_pending(bind.pod, "SchedulerError", message, now_ns)
 
-    def on_refused(self, uid: PodUid, reason: str, now_ns: int) -> None:
-        bind = self._core.binds.in_flight.get(uid)
+    def on_refused(self, answer: BindRefused, now_ns: int) -> None:
+        """A stall is no reason to evict others more seldom, but its decision may have caused it: it is paid for, too."""
+        bind = self._core.binds.in_flight.get(answer.uid)
         if bind is not None:
-            self.withdraw_and_retry(uid, f"binding to {bind.node} was refused: {reason}", now_ns)
+            message = f"binding to {bind.node} was refused: {answer.reason}"
+            self._retry(answer.uid, message, now_ns, refused=not answer.stalled)
 
     def withdraw_and_retry(self, uid: PodUid, message: str, now_ns: int) -> None:
-        """The pod is not bound: try it again after its backoff. Its decision was in vain: a webhook of its namespace may refuse
-        the binds of thousands all the time, which are ahead of new pods of others."""
+        """The pod is not bound: try it again after its backoff."""
+        self._retry(uid, message, now_ns, refused=True)
+
+    def _retry(self, uid: PodUid, message: str, now_ns: int, *, refused: bool) -> None:
+        """The decision was in vain: a webhook of its namespace may refuse the binds of thousands all the time, which are ahead
+        of new pods of others."""
         core = self._core
         reserved, decision_ns = core.binds.reserved_claims.get(uid), core.binds.decision_ns.get(uid, 0)
         bind = self._withdraw(uid, now_ns)
@@ -101,7 +107,8 @@ class BindTracker:
         core.withdraw_nomination(uid, now_ns)  # else its own node stays reserved for it
         pod.state, pod.node = QueueState.DETACHED, None
         pod.in_error_backoff = True
-        note_refused_bind(pod, now_ns)
+        if refused:
+            note_refused_bind(pod, now_ns)
         core.queue.apply_backoff(pod, now_ns)
         gang = core.gangs.remove(uid)
         if gang is not None:

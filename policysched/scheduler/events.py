@@ -248,10 +248,12 @@ class BindConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class BindRefused:
-    """The server refused the bind with this reason. The pod may be retried."""
+    """The server refused the bind with this reason. The pod may be retried. `stalled`: it was not sent, because this process
+    stalled after the decision."""
 
     uid: PodUid
     reason: str
+    stalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

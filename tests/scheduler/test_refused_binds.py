@@ -22,8 +22,9 @@ class Refusing:
     """Binds in the namespace `refusing` are refused, and whoever is evicted comes back: placed by somebody else where it was, or
     pending. `evicted` has the times in seconds."""
 
-    def __init__(self, rig: Rig) -> None:
+    def __init__(self, rig: Rig, *, stalled: bool = False) -> None:
         self._rig = rig
+        self._stalled = stalled
         self._seen = 0
         self._names: Iterator[str] = (f"again-{number}" for number in range(100_000))
         self._gone: list[e.PodUpdated] = []
@@ -38,7 +39,7 @@ class Refusing:
                 if isinstance(command, c.Evict):
                     self._evict(command)
                 elif isinstance(command, c.Bind) and command.namespace == "refusing":
-                    rig.handle(e.BindRefused(command.uid, "a webhook denied it"))
+                    rig.handle(e.BindRefused(command.uid, "a webhook denied it", stalled=self._stalled))
                 elif isinstance(command, c.Bind):
                     rig.handle(e.BindConfirmed(command.uid, command.node))
                     rig.handle(e.PodUpdated(replace(rig.observed_pod(command.uid), node=command.node)))
@@ -69,6 +70,16 @@ def test_a_pod_whose_binds_are_refused_evicts_others_ever_more_seldom() -> None:
     assert any(
         str(report.message).endswith(f"preemption: {BINDS_REFUSED}") for report in rig.of(c.ReportPending)
     )
+
+
+def test_binds_that_were_not_sent_after_stalls_of_this_process_are_no_refusals() -> None:
+    """After the second stall its pod evicted nobody for 20 s, as if a webhook of its namespace had refused its binds."""
+    rig = Rig(ANY, node("a"), low(), high(namespace="refusing"))
+    refusing = Refusing(rig, stalled=True)
+
+    refusing.play(150)
+
+    assert len(refusing.evicted) > 6
 
 
 def test_a_bind_that_is_refused_once_changes_nothing() -> None:

@@ -362,7 +362,8 @@ class Binder:
             if not self._may_send():
                 raise LostLeadership(bind) from None
             if pending.unknown_until_s is None and not isinstance(error, WritesClosed):
-                return BindRefused(bind.uid, "not sent: this process stalled after the decision")
+                reason = "not sent: this process stalled after the decision"
+                return BindRefused(bind.uid, reason, stalled=True)
             return RetryLater(self._retry_delay_s(pending, error), error, failed=False)
         except RETRYABLE_ERRORS as error:
             # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
