@@ -60,7 +60,7 @@ def simulate_prebind(command: Prebind, cache: ClusterCache) -> Iterator[e.Event]
         created = _create_claim(command.claim_to_create, command)
         versions[created.key] = created.version
         yield e.DeviceObjectUpdated(created)
-    yield e.PrebindWritten(command.uid, versions)
+    yield e.PrebindWritten(command.uid, versions, command.attempt)
 
 
 def _create_claim(wanted: ClaimToCreate, command: Prebind) -> ResourceClaim:

@@ -114,7 +114,7 @@ class Prebind:
     """Write what the PV controller and the provisioners need to bind the pod's claims for this node.
 
     With `nominate` the pod is nominated to the node before that, so that autoscalers keep the node. Volumes are written first, then volume claims, then device claims; the claim that is created for the pod comes last. Answered
-    by exactly one `PrebindWritten` or `PrebindRefused`. The bind follows once the claims are bound.
+    by exactly one `PrebindWritten` or `PrebindRefused` of the same `attempt`. The bind follows once the claims are bound.
     """
 
     uid: PodUid
@@ -126,6 +126,7 @@ class Prebind:
     claims_to_reserve: tuple[ClaimToReserve, ...] = ()
     claim_to_create: ClaimToCreate | None = None
     nominate: bool = False
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,19 +275,21 @@ class BindDelayed:
 
 @dataclass(frozen=True, slots=True)
 class PrebindWritten:
-    """A `Prebind` succeeded. `versions` are those of the written objects, by volume name or claim key."""
+    """The `Prebind` of this attempt succeeded. `versions` are those of the written objects, by volume name or claim key."""
 
     uid: PodUid
     versions: Mapping[PrebindTarget, int]
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PrebindRefused:
-    """A `Prebind` failed for the server's `reason`. `versions` are those of the objects written before."""
+    """The `Prebind` of this attempt failed for the server's `reason`. `versions` are those of the objects written before."""
 
     uid: PodUid
     reason: str
     versions: Mapping[PrebindTarget, int]
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

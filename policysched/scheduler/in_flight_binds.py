@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.pods import Pod
@@ -36,12 +35,13 @@ class GangBindFailure:
 
 @dataclass(slots=True)
 class PrebindState:
-    """An assumed pod whose claims are not bound yet. `written_versions` is None until its writes are answered.
-    `withdrawal`: why the pod is withdrawn then."""
+    """An assumed pod whose claims are not bound yet. `attempt`: what the answer to its writes names. `written_versions` is None
+    until then. `withdrawal`: why the pod is withdrawn then."""
 
     in_flight_bind: InFlightBind
     prebind_work: PrebindRequirements
     deadline_ns: int
+    attempt: int
     written_versions: Mapping[PrebindTarget, int] | None = None
     withdrawal: str | None = None
 
@@ -70,7 +70,8 @@ class InFlightBinds:
         self.decision_ns: dict[PodUid, int] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
         self.due_gang_failures: dict[GangId, int] = {}
-        self.unconfirmed_device_writes: dict[PodUid, DeviceChoice] = {}
+        self.unconfirmed_device_writes: dict[PodUid, PrebindState] = {}
+        self._prebind_attempts = 0
 
     @property
     def sent_count(self) -> int:
@@ -87,6 +88,10 @@ class InFlightBinds:
         """An attempt that took so long placed those of these pods that were not in flight before."""
         placed = [uid for uid in uids if uid in self.in_flight and uid not in self.decision_ns]
         self.decision_ns.update(dict.fromkeys(placed, elapsed_ns // max(1, len(placed))))
+
+    def next_prebind_attempt(self) -> int:
+        self._prebind_attempts += 1
+        return self._prebind_attempts
 
     def begin_prebind(self, uid: PodUid, state: PrebindState) -> None:
         self.prebinding[uid] = state

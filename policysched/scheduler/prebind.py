@@ -48,6 +48,7 @@ from policysched.scheduler.commands import (
     VolumeToProvision,
 )
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from policysched.scheduler.in_flight_binds import InFlightBind, PrebindState
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
@@ -79,7 +80,8 @@ class Prebinder:
         core.cache.volumes.reserve(pod.uid, choice, bind.node)
         core.cache.devices.reserve(pod.uid, requirements.devices)
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
-        core.binds.begin_prebind(pod.uid, PrebindState(bind, requirements, deadline_ns))
+        attempt = core.binds.next_prebind_attempt()
+        core.binds.begin_prebind(pod.uid, PrebindState(bind, requirements, deadline_ns, attempt))
         self._deadlines.put(pod.uid, deadline_ns)
         for key in _objects_of(core.binds.prebinding[pod.uid]):
             self._by_object.setdefault(key, {})[pod.uid] = None
@@ -114,13 +116,14 @@ class Prebinder:
                 ),
                 _claim_to_create(requirements.devices, now_ns),
                 nominate,
+                attempt,
             )
         )
 
-    def on_written(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
-        state = self._core.binds.prebinding.get(uid)
+    def on_written(self, answer: PrebindWritten, now_ns: int) -> None:
+        uid, versions, state = answer.uid, answer.versions, self._answered(answer)
         if state is None:
-            self._release_unconfirmed(uid, versions, now_ns)
+            self._release_unconfirmed(answer, now_ns)
             return
         state.written_versions = versions
         self._core.cache.devices.releasing.discard(uid)
@@ -142,14 +145,19 @@ class Prebinder:
         if now_ns >= state.deadline_ns and uid in self._core.binds.prebinding:
             self._time_out(state, now_ns)
 
-    def on_refused(self, uid: PodUid, reason: str, versions: WrittenVersions, now_ns: int) -> None:
-        state = self._core.binds.prebinding.get(uid)
+    def on_refused(self, answer: PrebindRefused, now_ns: int) -> None:
+        state = self._answered(answer)
         if state is not None:
-            self._record_written(state, versions, now_ns)
+            self._record_written(state, answer.versions, now_ns)
             plugin = _DEVICE_PLUGIN if state.prebind_work.volumes is None else _VOLUME_PLUGIN
-            self._fail(state, reason, now_ns, plugin)
+            self._fail(state, answer.reason, now_ns, plugin)
         else:
-            self._release_unconfirmed(uid, versions, now_ns)
+            self._release_unconfirmed(answer, now_ns)
+
+    def _answered(self, answer: PrebindWritten | PrebindRefused) -> PrebindState | None:
+        """None: the attempt was given up. The pod may have another one by now, which writes something else."""
+        state = self._core.binds.prebinding.get(answer.uid)
+        return state if state is not None and state.attempt == answer.attempt else None
 
     def recheck(
         self,
@@ -207,7 +215,7 @@ class Prebinder:
         state = self._core.binds.prebinding.get(uid)
         if state is not None:
             if _has_unanswered_device_writes(state):
-                self._core.binds.unconfirmed_device_writes[uid] = state.prebind_work.devices
+                self._core.binds.unconfirmed_device_writes[uid] = state
             self._finish(state, now_ns)
             self._bind_tracker.on_lost(
                 uid, "the pod is gone or bound while its volumes are being bound", now_ns
@@ -353,12 +361,12 @@ class Prebinder:
             freed = cache.devices.unreserve(uid, state.prebind_work.devices)
             self._core.queue.requeue(freed, now_ns, cause=namespace)
 
-    def _release_unconfirmed(self, uid: PodUid, versions: WrittenVersions, now_ns: int) -> None:
+    def _release_unconfirmed(self, answer: PrebindWritten | PrebindRefused, now_ns: int) -> None:
         """The device writes for a pod that is gone are answered: release its devices."""
-        choice = self._core.binds.unconfirmed_device_writes.pop(uid, None)
-        if choice is not None:
-            devices = self._core.cache.devices
-            freed = devices.mark_written(uid, choice, versions) | devices.unreserve(uid, choice)
+        uid, unconfirmed = answer.uid, self._core.binds.unconfirmed_device_writes
+        if uid in unconfirmed and unconfirmed[uid].attempt == answer.attempt:
+            choice, devices = unconfirmed.pop(uid).prebind_work.devices, self._core.cache.devices
+            freed = devices.mark_written(uid, choice, answer.versions) | devices.unreserve(uid, choice)
             self._core.queue.requeue(freed, now_ns)
 
 

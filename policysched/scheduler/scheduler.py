@@ -216,10 +216,10 @@ class Scheduler:
                 self._pod_group_events.apply(event, now_ns, synced=self._synced)
             case e.ExtendedClaimDeleted(claim, claim_uid):
                 self._storage_events.extended_claim_deleted(claim, claim_uid, now_ns)
-            case e.PrebindWritten(uid, versions):
-                self._prebinder.on_written(uid, versions, now_ns)
-            case e.PrebindRefused(uid, reason, versions):
-                self._prebinder.on_refused(uid, reason, versions, now_ns)
+            case e.PrebindWritten():
+                self._prebinder.on_written(event, now_ns)
+            case e.PrebindRefused():
+                self._prebinder.on_refused(event, now_ns)
             case e.Synced():
                 self._sync(now_ns)
             case e.PoliciesUpdated():

@@ -84,10 +84,21 @@ class Rig:
 
     def handle(self, *events: e.Event) -> list[c.Command]:
         """Handle events without a decision."""
-        commands = [command for event in events for command in self.scheduler.handle(event, self.now_ns)]
+        commands = [
+            command
+            for event in events
+            for command in self.scheduler.handle(self._of_latest_attempt(event), self.now_ns)
+        ]
         self.commands += commands
         self.check_invariants()
         return commands
+
+    def _of_latest_attempt(self, event: e.Event) -> e.Event:
+        """An answer that names no attempt answers the latest one."""
+        if isinstance(event, e.PrebindWritten | e.PrebindRefused) and not event.attempt:
+            prebinds = [each for each in self.of(c.Prebind) if each.uid == event.uid]
+            return replace(event, attempt=prebinds[-1].attempt) if prebinds else event
+        return event
 
     def observe(self, *objects: ObservedPod | Pod | Node | Namespace) -> list[c.Command]:
         """Add or change objects. A `Pod` is pending; an `ObservedPod` has its own state."""

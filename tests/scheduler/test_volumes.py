@@ -185,6 +185,28 @@ def test_a_refused_write_releases_the_volume_and_the_pod_is_retried_later() -> N
     )
 
 
+def test_the_answer_to_an_attempt_that_was_given_up_is_not_taken_for_that_of_the_next_one() -> None:
+    """It was on its way when the next attempt began, whose claims were then bound for a node before they were written for it."""
+    rig = rig_with(volume("on-b", node="b"), claim(), nodes=("b",))
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+    rig.pass_time(600)
+    rig.pass_time(20)
+    first, second = rig.of(c.Prebind)
+    rig.handle(
+        e.StorageObjectUpdated(volume("on-b", node="b", claim="data", claim_uid="uid-data", version=2))
+    )
+    rig.handle(e.StorageObjectUpdated(claim(bound_to="on-b", version=3)))
+
+    rig.handle(e.PrebindWritten(UID, {"on-b": 2}, first.attempt))
+    after_the_first = dict(rig.placements())
+    rig.handle(e.PrebindRefused(UID, "conflict", {}, first.attempt))
+    rig.handle(e.PrebindWritten(UID, {"on-b": 2}, second.attempt))
+
+    assert after_the_first == {}
+    assert rig.placements() == {"web": "b"}
+
+
 def test_after_the_timeout_the_node_is_free_and_the_pod_is_retried() -> None:
     rig = rig_with(volume("on-b", node="b"), claim())
     rig.observe(pod("web", spec=using("data")))

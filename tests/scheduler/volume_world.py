@@ -247,11 +247,11 @@ class World:
                 versions[wanted.key] = self._write_claim(replace(wanted, selected_node=command.node))
         if kind == "answer lost":
             # The retry is refused because of the version that the first try wrote.
-            self._handle(e.PrebindRefused(command.uid, "the object has been modified", {}))
+            self._handle(e.PrebindRefused(command.uid, "the object has been modified", {}, command.attempt))
         elif refusal is not None:
-            self._handle(e.PrebindRefused(command.uid, refusal, versions))
+            self._handle(e.PrebindRefused(command.uid, refusal, versions, command.attempt))
         else:
-            self._handle(e.PrebindWritten(command.uid, versions))
+            self._handle(e.PrebindWritten(command.uid, versions, command.attempt))
 
     def _write_volume(self, volume: PersistentVolume) -> int:
         self.version += 1

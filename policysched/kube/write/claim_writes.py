@@ -185,8 +185,9 @@ class PrebindWriter:
         if waiting is None:
             return
         self._drop(waiting)
+        assert isinstance(waiting.command, Prebind), f"{waiting.command} waits as a Prebind"
         self.counts.refused += 1
-        self._deliver(PrebindRefused(uid, "not sent: the pod is gone", {}))
+        self._deliver(PrebindRefused(uid, "not sent: the pod is gone", {}, waiting.command.attempt))
 
     def _abandon_creation(self, command: DeleteExtendedClaim) -> bool:
         """Whether the creation of this claim was not begun, and never will be."""
@@ -314,9 +315,8 @@ class PrebindWriter:
         for unreserving in sent:
             await unreserving.ended.wait()
         if sent:  # the decision counted on what may be released now
-            return PrebindRefused(
-                command.uid, "the claims of an earlier attempt are being released", versions
-            )
+            message = "the claims of an earlier attempt are being released"
+            return PrebindRefused(command.uid, message, versions, command.attempt)
         if command.nominate:
             await self._nominate(command, is_current)
         try:
@@ -336,10 +336,10 @@ class PrebindWriter:
                     writes, command.claim_to_create, pod
                 )
         except ApiStatusError as error:
-            return PrebindRefused(command.uid, error.message, versions)
+            return PrebindRefused(command.uid, error.message, versions, command.attempt)
         except (ClaimNotReserved, RequestAbandoned) as error:
-            return PrebindRefused(command.uid, str(error), versions)
-        return PrebindWritten(command.uid, versions)
+            return PrebindRefused(command.uid, str(error), versions, command.attempt)
+        return PrebindWritten(command.uid, versions, command.attempt)
 
     async def _nominate(self, command: Prebind, is_current: IsCurrent) -> None:
         """Once: the bind does not depend on it."""
