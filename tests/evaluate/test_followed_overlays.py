@@ -10,6 +10,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, Overlay
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
+from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.lang.ir.program import Program
 from policysched.model.identifiers import NodeName, PodUid
@@ -242,9 +243,9 @@ def _keeps_restored(self: HypotheticalPlacedPods) -> None:
     if not self._is_outdated:
         return
     self._is_outdated = False
-    self._applied_changes.clear()
-    self._copies.clear()
-    self._unchanged.clear()
+    self._class_changes, self._term_changes = PodChanges(), PodChanges()
+    self._counts.clear()
+    self._sums.clear()
     self._pending_changes = {(row, pod.uid): (pod, delta) for row, pod, delta in self._all_changes}
 
 

@@ -9,7 +9,7 @@ import pytest
 from policysched.cluster import selector_owners
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.selector_owners import SelectorOwners
-from policysched.evaluate.columns import existing_terms, placed_pods, term_changes
+from policysched.evaluate.columns import existing_terms, placed_pods, pod_changes
 from policysched.evaluate.columns import tallies as tallies_module
 from policysched.evaluate.columns.placed_pods import PlacedPods
 from policysched.model.affinity import PodSelector
@@ -135,7 +135,7 @@ def test_what_is_remembered_counts_by_its_size(
 ) -> None:
     """With limits for a tenth of the pods, if each of them were small."""
     monkeypatch.setattr(existing_terms, "_CACHE_ITEMS_MAX", 4_000)
-    monkeypatch.setattr(term_changes, "_SPARE", 1_000)
+    monkeypatch.setattr(pod_changes, "_SPARE", 1_000)
     monkeypatch.setattr(tallies_module, "_TALLIED_SELECTORS_MAX", 2_000)
     monkeypatch.setattr(placed_pods, "_CACHE_ENTRIES_MAX", 2_000)
     monkeypatch.setattr(selector_owners, "_CHARACTERS_CACHED_MAX", 320_000)

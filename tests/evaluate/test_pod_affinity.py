@@ -10,6 +10,7 @@ from policysched.evaluate import Evaluator, Overlay, Plan, Verdict
 from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns import placed_pods, tallies
 from policysched.evaluate.columns.placed_pods import PlacedPods
+from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.pod_classes import PodMatcher
 from policysched.evaluate.kernel import ClusterContext
 from policysched.evaluate.plan.lowering import Variant
@@ -330,7 +331,7 @@ def test_a_tally_that_was_dropped_stays_right(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_dropped_tally_that_misses_changes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tallies.Tallies, "changes_since", lambda *_: ())
+    monkeypatch.setattr(PodChanges, "since", lambda self, _: self._from(len(self._numbers)))
 
     assert not selected_after_tallies_are_dropped(monkeypatch) >= {"n3", "n4"}
 

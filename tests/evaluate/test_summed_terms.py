@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import existing_terms, term_changes
+from policysched.evaluate.columns import existing_terms, pod_changes, selector_table, summed_terms
 from policysched.evaluate.columns import placed_pods as placed_pods_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
+from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.summed_terms import SummedTerms
 from policysched.model.identifiers import PodUid
 from tests.builders import placed, pod
@@ -90,6 +91,23 @@ def test_pods_with_labels_that_no_term_names_are_compared_once() -> None:
     assert terms.compared_terms == before
     harness.selected("named", labels={"app": "none-7"})
     assert terms.compared_terms > before, "a term says NotIn of this one"
+
+
+def test_pods_of_ever_new_labels_are_compared_with_the_terms_that_name_one_of_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(existing_terms, "_MANY_GROUPS", 100, raising=False)
+    placed_pods = hundred_groups_that_select_everybody()
+    terms = placed_pods.terms
+    placed_pods.terms_selecting("default", {"app": "none-1"})
+    before = terms.compared_terms
+
+    for number in range(2, 22):
+        placed_pods.terms_selecting("default", {"app": f"none-{number}"})
+
+    assert terms.compared_terms - before == 20 * 2 * 2, (
+        "two terms name each value, and are compared without it, too"
+    )
 
 
 def test_no_value_of_a_term_stands_for_those_that_no_term_names() -> None:
@@ -181,13 +199,13 @@ def test_an_overlay_keeps_sums_for_a_few_pods_that_differ(monkeypatch: pytest.Mo
     assert amounts_by_key(placed_pods, overlay) == before != amounts_by_key(placed_pods)
 
 
-def test_sums_are_counted_anew_where_changes_are_summed_up_and_no_term_is_compared_again(
+def test_where_changes_are_summed_up_sums_follow_and_compare_only_terms_of_pods_that_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(term_changes, "_SPARE", 10)
+    monkeypatch.setattr(pod_changes, "_SPARE", 40)
     placed_pods = hundred_groups_that_select_everybody()
     amounts_by_key(placed_pods)
-    fresh, epoch = hundred_groups_that_select_everybody(), placed_pods.terms._changes.epoch
+    fresh = hundred_groups_that_select_everybody()
     compared = placed_pods.terms.compared_terms
 
     for row in range(200):
@@ -196,10 +214,10 @@ def test_sums_are_counted_anew_where_changes_are_summed_up_and_no_term_is_compar
         placed_pods.adjust(row, pod(f"w{row}", spec=selects_everybody(7)), 1)
         placed_pods.adjust(row, pod(f"w{row}", spec=selects_everybody(7)), -1)
         placed_pods.evict_unused()
+        assert amounts_by_key(placed_pods) == amounts_by_key(fresh)
 
-    assert placed_pods.terms._changes.epoch > epoch
-    assert amounts_by_key(placed_pods) == amounts_by_key(fresh)
-    assert placed_pods.terms.compared_terms == compared
+    assert len(placed_pods.terms._changes.all()[0]) < 1_000, "changes were summed up"
+    assert placed_pods.terms.compared_terms <= compared + 200 * 4, "two pods of two terms each changed"
 
 
 def test_a_sum_that_an_overlay_begins_is_read_by_the_next_decision() -> None:
@@ -239,6 +257,7 @@ def sums_equal_groups(scene: Scene, seed: int) -> None:
         for kept, alone, few in ((summed, evaluator, 0), (counted, fresh, 10**9)):
             with pytest.MonkeyPatch.context() as limit:
                 limit.setattr(existing_terms, "_FEW_GROUPS", few)
+                limit.setattr(existing_terms, "_MANY_GROUPS", few)
                 limit.setattr(placed_pods_module, "_OVERLAY_SUMS_MAX", 1 + seed % 3)
                 overlay = overlays[few > 0]
                 kept += [
@@ -251,7 +270,9 @@ def sums_equal_groups(scene: Scene, seed: int) -> None:
 def sums_equal_groups_with_small_limits(scene: Scene, seed: int) -> None:
     """Changes are summed up and groups are dropped again and again."""
     with pytest.MonkeyPatch.context() as limit:
-        limit.setattr(term_changes, "_SPARE", seed % 5)
+        limit.setattr(pod_changes, "_SPARE", seed % 5)
+        limit.setattr(selector_table, "_UNSORTED_MAX", seed % 3)
+        limit.setattr(summed_terms, "_FEW_CELLS", 10**9 if seed % 2 else seed % 11)
         limit.setattr(placed_pods_module, "_EMPTY_SIZE_MAX", seed % 7)
         sums_equal_groups(scene, seed)
 
@@ -267,9 +288,14 @@ def test_sums_equal_the_groups_that_they_sum(scene: Scene, seed: int) -> None:
     "bug",
     [
         (SummedTerms, "is_current", True),
-        (SummedTerms, "_count_again", lambda sums: setattr(sums, "_epoch", sums._changes.epoch)),
+        (SummedTerms, "for_labels", lambda sums, *_: (sums, 0)),
+        (
+            PodChanges,
+            "since",
+            lambda log, position: log._from(max(0, len(log._numbers) - log.end + position)),
+        ),
         (existing_terms.ExistingTerms, "counts_changed", lambda *_: None),
-        (HypotheticalPlacedPods, "_summed_counts", lambda _, summed: summed.row_counts),
+        (SummedTerms, "amounts", lambda *_: ((), ())),
     ],
     ids=lambda bug: bug[1],
 )

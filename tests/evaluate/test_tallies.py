@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from policysched.evaluate.columns import pod_changes
 from policysched.evaluate.columns import tallies as tallies_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
+from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.pod_classes import PodClass, PodMatcher
-from policysched.evaluate.columns.tallies import Tallies
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import pod
@@ -108,7 +109,7 @@ def test_few_and_many_pods_of_an_overlay_are_counted_alike() -> None:
 def tallies_agree_with_recounts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods come and go, also so many that arrays and the table are made anew, while tallies come and are evicted."""
     monkeypatch.setattr(tallies_module, "_TALLIES_MAX", 6)
-    monkeypatch.setattr(tallies_module, "_CHANGES_MAX", 12)
+    monkeypatch.setattr(pod_changes, "_SPARE", 12)
     monkeypatch.setattr("policysched.evaluate.columns.placed_pods._EMPTY_SIZE_MAX", 4)
     rng, placed = ClusterRandom(f"tallies {seed}"), PlacedPods({}, ROWS, ())
     on_rows: list[tuple[int, Pod]] = []
@@ -140,7 +141,7 @@ def test_tallies_agree_with_recounts(seed: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_tally_that_misses_changes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Tallies, "changes_since", lambda *_: ())
+    monkeypatch.setattr(PodChanges, "since", lambda self, _: self._from(len(self._numbers)))
 
     with pytest.raises(AssertionError):
         for seed in range(20):
@@ -148,8 +149,11 @@ def test_a_tally_that_misses_changes_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_log_that_forgets_changes_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Tallies.changes_since
-    monkeypatch.setattr(Tallies, "changes_since", lambda self, position: known(self, position) or ())
+    monkeypatch.setattr(
+        PodChanges,
+        "since",
+        lambda self, position: self._from(max(0, len(self._numbers) - self.end + position)),
+    )
 
     with pytest.raises(AssertionError):
         for seed in range(20):
@@ -159,7 +163,7 @@ def test_a_log_that_forgets_changes_is_caught(monkeypatch: pytest.MonkeyPatch) -
 def test_counts_that_are_summed_up_anew_have_another_version_if_they_differ(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tallies_module, "_CHANGES_MAX", 2)
+    monkeypatch.setattr(pod_changes, "_SPARE", 2)
     placed = counted_pods(3)
     tally = placed.tally(matching_all(0))
     versions = [tally.row_counts.version]
@@ -167,6 +171,7 @@ def test_counts_that_are_summed_up_anew_have_another_version_if_they_differ(
     for namespace in ("friend", "tenant"):
         for number in range(5):
             placed.adjust(0, pod(f"{namespace}{number}", namespace=namespace, labels=ANY), 1)
+            placed.evict_unused()
         versions.append(tally.row_counts.version)
 
     assert versions[0] == versions[1] != versions[2]

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from policysched.evaluate.columns.selector_table import SelectorTable
+from policysched.evaluate.columns import selector_table
+from policysched.evaluate.columns.selector_table import LabelIndex, SelectorTable
 from policysched.evaluate.columns.term_table import PodsToSelect, TermTable
 from policysched.model import selector_columns
 from policysched.model.affinity import PodSelector, TermSet, Weight
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.evaluate.test_hostile import calls_of
+
+
+@pytest.fixture(autouse=True)
+def sorted_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some label hashes are sorted, and some are not."""
+    monkeypatch.setattr(selector_table, "_UNSORTED_MAX", 2)
+
 
 KEYS, VALUES, NAMESPACES = ["a", "b"], ["0", "1", "2"], ["default", "team", "unknown"]
 HUNT = settings(max_examples=2000, deadline=None, phases=[Phase.generate], derandomize=True, database=None)
@@ -76,6 +84,32 @@ def read(table: TermTable, about: PodsToSelect, first: int) -> list[Weight | Non
     return [weights.get(group.number) for group in table.groups[first:]]
 
 
+def read_some(table: TermTable, about: PodsToSelect, numbers: list[int]) -> list[Weight | None]:
+    found, compared = table.weights_of(about, np.array(numbers, np.int32))
+    assert compared == sum(
+        selector.label_selector is not None
+        for number in numbers
+        for selector, _ in table.groups[number].terms.weights
+    )
+    by_number = zip(found.numbers.tolist(), found.totals.tolist(), found.magnitudes.tolist(), strict=True)
+    weights: dict[int, Weight] = {number: Weight(*weight) for number, *weight in by_number}
+    return [weights.get(number) for number in numbers]
+
+
+def naming(table: TermTable, about: PodsToSelect) -> list[int]:
+    """The groups with a term that names a value of the labels."""
+    return [
+        group.number
+        for group in table.groups
+        if any(
+            about.labels.get(requirement.key) in requirement.values
+            for selector, _ in group.terms.weights
+            if selector.label_selector is not None
+            for requirement in selector.label_selector.requirements
+        )
+    ]
+
+
 def columns_equal_terms(
     table_and_pods: tuple[list[tuple[TermSet, bool, bool]], PodsToSelect],
 ) -> None:
@@ -88,6 +122,8 @@ def columns_equal_terms(
     expected = [weight_of(terms, about) for terms, _, _ in groups]
     for first in range(len(groups) + 1):
         assert read(table, about, first) == expected[first:]
+        assert read_some(table, about, list(range(first % 2, len(groups), 2))) == expected[first % 2 :: 2]
+    assert table.naming(tuple(about.labels.items())).tolist() == naming(table, about)
     kept = [is_kept for _, _, is_kept in groups]
     table.keep(np.array(kept, np.bool_))
     table.add(
@@ -95,6 +131,8 @@ def columns_equal_terms(
     )
     expected = [weight for weight, is_kept in zip(expected, kept, strict=True) if is_kept]
     assert read(table, about, 0) == [*expected, Weight(1, 1)]
+    assert read_some(table, about, list(range(len(table.groups)))) == [*expected, Weight(1, 1)]
+    assert table.naming(tuple(about.labels.items())).tolist() == naming(table, about)
 
 
 @settings(max_examples=300, deadline=None)
@@ -121,8 +159,11 @@ def presence_alone(key: str, _: str | None) -> int:
     return hash(key)
 
 
-def keep_nothing(_: SelectorTable, kept: object) -> None:
+def keep_nothing(_: object, kept: object) -> None:
     pass
+
+
+right_find = LabelIndex.find
 
 
 @pytest.mark.search
@@ -133,6 +174,12 @@ def keep_nothing(_: SelectorTable, kept: object) -> None:
         (selector_columns, "_UNMET", -1),
         (selector_columns, "label_hash", presence_alone),
         (SelectorTable, "keep", keep_nothing),
+        (LabelIndex, "keep", keep_nothing),
+        (
+            LabelIndex,
+            "find",
+            lambda index, hashes, wanted, start=0: right_find(index, hashes, wanted, start)[1:],
+        ),
     ],
     ids=lambda bug: bug[1],
 )

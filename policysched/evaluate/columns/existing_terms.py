@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.selector_table import Labels
 from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedTerms
-from policysched.evaluate.columns.term_changes import TermChanges
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.evaluate.columns.term_table import PodsToSelect, TermTable
 from policysched.model.affinity import PodAffinity, TermSet, Weight
@@ -26,6 +26,7 @@ from policysched.model.namespaces import Namespace
 
 _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _NO_KEYS: Set[str] = frozenset()
+_MANY_GROUPS = 4_096
 _FEW_GROUPS = 64
 """Up to this many groups that select a pod are read one by one by each decision. Of more, their sums are read."""
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
@@ -61,7 +62,7 @@ class ExistingTerms:
         self._namespaces = namespaces
         self._table = TermTable()
         self._groups: dict[TermSet, TermGroup] = {}
-        self._changes = TermChanges()
+        self._changes = PodChanges()
         self._compared: dict[tuple[str, Labels], _PodsKey] = {}
         self._compared_items = 0
         self._selecting: dict[_PodsKey, _Selecting] = {}
@@ -74,21 +75,38 @@ class ExistingTerms:
         self, namespace: str, labels: Mapping[str, str]
     ) -> tuple[tuple[SelectingGroup, Weight], ...]:
         """The groups with terms that select such a pod, with the weight of those terms."""
-        key = self._compared_labels(namespace, self._selected_values(namespace, labels))
+        selecting = self._current(self._compared_labels(namespace, self._selected_values(namespace, labels)))
+        sums = selecting.sums
+        return selecting.groups if sums is None else sums.groups
+
+    def _current(self, key: _PodsKey) -> _Selecting:
         selecting = self._selecting.get(key)
         if selecting is not None and not self._is_current(selecting):
             self._forget(key)
             selecting = None
         if selecting is None:
             # Of what the key has, so that a group selects the same pods when it is added and when it is subtracted.
-            pods = PodsToSelect(namespace, self._labels_of(namespace), dict(key[1]))
-            selecting = self._selecting[key] = _Selecting(pods)
+            pods = PodsToSelect(key[0], self._labels_of(key[0]), dict(key[1]))
+            selecting = _Selecting(pods, sums=self._sums_like(key, pods))
+            self._selecting[key] = selecting
             self._catch_up(selecting)
             self._measure(key, selecting)
         elif self._catch_up(selecting):
             self._measure(key, selecting)
-        sums = selecting.sums
-        return selecting.groups if sums is None else sums.groups
+        return selecting
+
+    def _sums_like(self, key: _PodsKey, pods: PodsToSelect) -> SummedTerms | None:
+        """Of very many groups: the sums for pods with the same labels of which no term names the value, but for the few groups that
+        name one. A tenant can create pods with ever new labels."""
+        named = tuple([(name, value) for name, value in key[1] if value is not None])
+        if not named or len(self._table.groups) <= _MANY_GROUPS:
+            return None
+        sums = self._current((key[0], tuple([(name, None) for name, _ in key[1]]))).sums
+        if sums is None:
+            return None
+        like, compared = sums.for_labels(pods, named)
+        self.compared_terms += compared
+        return like
 
     def _compared_labels(self, namespace: str, labels: Labels) -> _PodsKey:
         """What terms are compared with. All values of a label that no term names are the same to terms, so pods that differ in
@@ -119,12 +137,13 @@ class ExistingTerms:
 
     def _catch_up(self, selecting: _Selecting) -> bool:
         """Whether there was something to do."""
-        table, sums = self._table, selecting.sums
+        table, sums, of_all = self._table, selecting.sums, None
         if sums is None:
             if selecting.known == len(table.groups):
                 return False
             found, compared = table.weights(selecting.pods, selecting.known)
             self.compared_terms += compared
+            of_all = None if selecting.known else found
             selecting.known = len(table.groups)
             if len(selecting.weights) + len(found.numbers) <= _FEW_GROUPS:
                 each = zip(
@@ -137,7 +156,7 @@ class ExistingTerms:
             sums = selecting.sums = SummedTerms(table, self._changes, selecting.pods)
         elif sums.is_current:
             return False
-        self.compared_terms += sums.catch_up()
+        self.compared_terms += sums.catch_up(of_all)
         return True
 
     def selected_label_values(self, namespace: str, labels: Mapping[str, str]) -> tuple[object, ...]:
@@ -174,9 +193,13 @@ class ExistingTerms:
             group.dropped = group not in groups
         counts = np.cumsum(kept)
         # Now, or each entry keeps the terms of pods that are gone.
+        current = []
         for key, selecting in list(self._selecting.items()):
             if selecting.sums is not None:
-                self._forget(key)
+                if selecting.sums.is_current:
+                    current.append(selecting.sums)
+                else:
+                    self._forget(key)
                 continue
             selecting.known = int(counts[selecting.known - 1]) if selecting.known else 0
             if any(group.dropped for group in selecting.weights):
@@ -184,6 +207,8 @@ class ExistingTerms:
                 selecting.weights, selecting.groups = weights, tuple(weights.items())
         self._changes.renumber(np.where(kept, counts - 1, -1).astype(np.int32))
         self._table.keep(kept)
+        for sums in current:
+            sums.groups_renumbered()
         self._groups = {group.terms: group for group in self._table.groups}
         self._forget_compared()
         keys, versions = self.selected_keys, self._keys_versions

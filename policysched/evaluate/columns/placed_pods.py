@@ -7,11 +7,14 @@ placement costs a few additions. An overlay counts on copies of the few arrays t
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from policysched.evaluate.columns.existing_terms import ExistingTerms
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
+from policysched.evaluate.columns.pod_changes import Changes, PodChanges
 from policysched.evaluate.columns.pod_classes import (
     NamespaceScope,
     PodClass,
@@ -19,11 +22,9 @@ from policysched.evaluate.columns.pod_classes import (
     PodMatcher,
 )
 from policysched.evaluate.columns.pod_totals import HypotheticalPodTotals, PodTotals
-from policysched.evaluate.columns.row_counts import CountArray, DenseCounts, RowCounts
+from policysched.evaluate.columns.row_counts import CountArray, RowCounts
 from policysched.evaluate.columns.summed_terms import SelectingGroup, SummedGroup
-from policysched.evaluate.columns.tallies import Change, MatchedPodCounts, PodCount, Tallies
-from policysched.evaluate.columns.term_changes import TermChanges
-from policysched.evaluate.columns.term_groups import TermGroup
+from policysched.evaluate.columns.tallies import MatchedPodCounts, PodCount, Tallies
 from policysched.model.affinity import PodAffinity, PodSelector, Weight
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
@@ -97,7 +98,7 @@ class PlacedPods:
     def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
         return self._tallies.get(matcher)
 
-    def matching(self, matcher: PodMatcher, changes: Sequence[Change]) -> list[tuple[int, int]]:
+    def matching(self, matcher: PodMatcher, changes: Changes) -> tuple[NDArray[Any], NDArray[Any]]:
         """See `Tallies`."""
         return self._tallies.matching(matcher, changes)
 
@@ -145,7 +146,7 @@ class PlacedPods:
             del pod_class.rows[row]
         if not pod_class.rows:
             self._empty_size += pod_class.size
-        self._tallies.adjust(pod_class, row, delta)
+        self._tallies.changes.add(pod_class.index, row, delta)
         for counted in pod_class.counted_in:
             counted.row_counts.adjust(row, delta)
         if pod_class.affinity is not None:
@@ -224,13 +225,11 @@ class HypotheticalPlacedPods:
     def __init__(self, placed: Callable[[], PlacedPods]) -> None:
         self._placed = placed
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
-        self._applied_changes: list[Change] = []
-        self._copies: dict[TermGroup, RowCounts] = {}
-        self._unchanged: set[TermGroup] = set()
-        self._tallied: dict[MatchedPodCounts, tuple[int, RowCounts]] = {}
-        """With the number of the changes applied."""
-        self._term_changes = TermChanges()
-        self._sums: dict[SummedGroup, tuple[int, DenseCounts]] = {}  # with the number of the changes of terms
+        self._class_changes, self._term_changes = PodChanges(), PodChanges()
+        self._counts: dict[PodCount, tuple[int, RowCounts]] = {}
+        """With the changes until a position. Only what is read is compared with them: a tenant can have hundreds of tallies that match
+        its pods, and hundreds of nominated pods, which are on the overlays of others."""
+        self._sums: dict[PodCount, tuple[int, RowCounts]] = {}  # of `SummedGroup`
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
         self._is_outdated = False  # all changes are to be counted again
@@ -252,12 +251,9 @@ class HypotheticalPlacedPods:
         if not self._is_outdated:
             return
         self._is_outdated = False
-        self._applied_changes.clear()
-        self._copies.clear()
-        self._tallied.clear()
+        self._class_changes, self._term_changes = PodChanges(), PodChanges()
+        self._counts.clear()
         self._sums.clear()
-        self._term_changes = TermChanges()
-        self._unchanged.clear()
         self._members.clear()
         self._totals.clear()
         self._pending_changes.clear()
@@ -297,71 +293,44 @@ class HypotheticalPlacedPods:
 
     def row_counts(self, counted: PodCount) -> RowCounts:
         self.apply_pending_changes()
-        if isinstance(counted, MatchedPodCounts):
-            return self._tallied_counts(counted)
-        if isinstance(counted, SummedGroup):
-            return self._summed_counts(counted)
-        if counted not in self._copies and counted not in self._unchanged:
-            changes = [
-                (row, delta)
-                for row, pod_class, delta in self._applied_changes
-                for class_counted in pod_class.counted_in
-                if class_counted is counted
-            ]
-            if changes:
-                copy = self._copies[counted] = counted.row_counts.copy()
-                for row, delta in changes:
-                    copy.adjust(row, delta)
-            else:
-                self._unchanged.add(counted)
-        return self._copies.get(counted, counted.row_counts)
-
-    def _tallied_counts(self, tally: MatchedPodCounts) -> RowCounts:
-        """Only tallies that are read are compared with the changes: a tenant can have hundreds that match its pods, and hundreds
-        of nominated pods, which are on the overlays of others."""
-        position, counts = self._tallied.get(tally, (0, tally.row_counts))
-        if position != len(self._applied_changes):
-            changes = self._placed().matching(tally.matcher, self._applied_changes[position:])
-            if changes and counts is tally.row_counts:
-                counts = counts.copy()
-            for row, delta in changes:
-                counts.adjust(row, delta)
-            self._tallied[tally] = len(self._applied_changes), counts
-        return counts
-
-    def _summed_counts(self, summed: SummedGroup) -> RowCounts:
-        if summed not in self._sums and len(self._sums) >= _OVERLAY_SUMS_MAX:
-            self._sums.clear()
-        position, counts = self._sums.get(summed, (0, summed.row_counts))
-        if position == len(self._term_changes):
+        log = self._class_changes if isinstance(counted, MatchedPodCounts) else self._term_changes
+        kept = self._sums if isinstance(counted, SummedGroup) else self._counts
+        base = counted.row_counts
+        position, counts = kept.get(counted, (0, base))
+        if position == log.end:
             return counts
-        groups, rows, deltas = self._term_changes.since(position)
-        amounts = summed.times(groups) * deltas
-        chosen = np.flatnonzero(amounts)
-        if len(chosen):
-            counts = counts.copy() if counts is summed.row_counts else counts
-            counts.add(rows[chosen], amounts[chosen])
-        self._sums[summed] = len(self._term_changes), counts
+        changes = log.since(position)
+        assert changes is not None, "changes of an overlay were summed up"
+        rows, amounts = self._of(counted, changes)
+        if len(rows):
+            counts = counts.copy() if counts is base else counts
+            counts.add(rows, amounts)
+        if kept is self._sums and counted not in kept and len(kept) >= _OVERLAY_SUMS_MAX:
+            kept.clear()
+        kept[counted] = log.end, counts
         return counts
+
+    def _of(self, counted: PodCount, changes: Changes) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The rows and amounts of those changes that it counts."""
+        if isinstance(counted, MatchedPodCounts):
+            return self._placed().matching(counted.matcher, changes)
+        if isinstance(counted, SummedGroup):
+            return counted.amounts(changes)
+        numbers, rows, deltas = changes
+        return rows[numbers == counted.number], deltas[numbers == counted.number]
 
     def add_weights(self, by_row: CountArray, weights_by_class: CountArray) -> None:
         """Change the result of `PlacedPods.weights_by_row` to that of the overlay."""
         self._catch_up()
-        for row, pod_class, delta in self._applied_changes:
-            by_row[row] += weights_by_class[pod_class.index] * delta
+        indexes, rows, deltas = self._class_changes.all()
+        np.add.at(by_row, rows, weights_by_class[indexes] * deltas)
 
     def apply_pending_changes(self) -> None:
         """Apply pending changes, which also registers the terms of added pods."""
         self._catch_up()
         for (row, _), (pod, delta) in self._pending_changes.items():
             pod_class = self._placed().pod_class(pod)
-            self._applied_changes.append((row, pod_class, delta))
-            for counted in pod_class.counted_in:
-                self._term_changes.add(counted.number, row, delta)
-                if counted in self._unchanged:
-                    self._unchanged.remove(counted)
-                    self._copies[counted] = counted.row_counts.copy()
-                copy = self._copies.get(counted)
-                if copy is not None:  # else `row_counts` applies all changes on first use
-                    copy.adjust(row, delta)
+            self._class_changes.add(pod_class.index, row, delta)
+            for group in pod_class.counted_in:
+                self._term_changes.add(group.number, row, delta)
         self._pending_changes.clear()

@@ -45,6 +45,11 @@ class RowCounts:
         if self._array is not None:
             self._array[row] = count
 
+    def add(self, rows: NDArray[Any], amounts: NDArray[Any]) -> None:
+        """Add an amount to each row. A row may be there more than once."""
+        for row, amount in zip(rows.tolist(), amounts.tolist(), strict=True):
+            self.adjust(row, amount)
+
     def array(self, capacity: int) -> CountArray:
         """float64[capacity]. Read-only."""
         if self._array is None or len(self._array) != capacity:
@@ -97,7 +102,6 @@ class DenseCounts(RowCounts):
         assert amounts[row] >= 0, f"row {row} has {amounts[row]} pods"
 
     def add(self, rows: NDArray[Any], amounts: NDArray[Any]) -> None:
-        """Add an amount to each row. A row may be there more than once."""
         self.version = new_version()
         added = np.bincount(rows, amounts)
         counts = self.array(len(added))

@@ -2,17 +2,21 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policysched.model.selector_columns import SelectorColumns, label_hash
+from policysched.model.selectors import LabelSelector
 
 Mask = NDArray[np.bool_]
 Numbers = NDArray[np.int32]
 Labels = tuple[tuple[str, str], ...]
+LabelsToSelect = Mapping[str, str | None]
+
+_UNSORTED_MAX = 4_096  # hashes, or an eighth of the sorted ones
 
 
 def view(numbers: "array[int]", start: int = 0) -> NDArray[Any]:
@@ -29,23 +33,90 @@ def renumbered(numbers: "array[int]", kept: Mask, new: Numbers) -> "array[int]":
     return array("i", new[view(numbers)[kept]].tobytes())
 
 
-class SelectorTable(SelectorColumns):
-    """A comparison takes nanoseconds for each requirement, or value of one."""
+def ranges(begins: NDArray[Any], ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The numbers of some ranges, one range after another, and for each number which range it is of."""
+    counts = ends - begins
+    owners = np.repeat(np.arange(len(counts)), counts)
+    return np.arange(len(owners)) + (begins - np.cumsum(counts) + counts)[owners], owners
 
-    def selected(self, labels: Mapping[str, str | None], first: int = 0) -> Mask:
+
+class LabelIndex:
+    """Where hashes of labels are in a list of them. Most are sorted; the last are compared one by one."""
+
+    def __init__(self) -> None:
+        self._sorted: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._places: NDArray[np.int32] = np.zeros(0, np.int32)
+
+    def find(self, hashes: "array[int]", wanted: NDArray[np.int64], start: int = 0) -> NDArray[Any]:
+        """The places from `start` on, in any order. `wanted`: no two equal."""
+        count = len(self._sorted)
+        unsorted = max(count, start)
+        found = np.flatnonzero(np.isin(view(hashes, unsorted), wanted)) + unsorted
+        if start >= count:
+            return found
+        begins, ends = (np.searchsorted(self._sorted, wanted, side) for side in ("left", "right"))
+        places = self._places[ranges(begins, ends)[0]]
+        return np.concatenate((places[places >= start], found))
+
+    def extended(self, hashes: "array[int]") -> None:
+        """Hashes were appended."""
+        count = len(self._sorted)
+        if len(hashes) - count > _UNSORTED_MAX + count // 8:
+            places = np.concatenate((self._places, np.arange(count, len(hashes), dtype=np.int32)))
+            values = view(hashes)[places]
+            order = np.argsort(values, kind="stable")  # merges what is sorted
+            self._sorted, self._places = values[order], places[order]
+
+    def keep(self, kept: Mask) -> None:
+        """Drop the others."""
+        numbers = np.cumsum(kept, dtype=np.int32) - 1
+        chosen = kept[self._places]
+        self._sorted, self._places = self._sorted[chosen], numbers[self._places[chosen]]
+
+
+class SelectorTable(SelectorColumns):
+    """A comparison takes nanoseconds for each selector. Those that name a label are found among all without one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._index = LabelIndex()
+
+    def append(self, selector: LabelSelector | None) -> None:
+        super().append(selector)
+        self._index.extended(self.label_hashes)
+
+    def extend(self, other: SelectorColumns) -> None:
+        super().extend(other)
+        self._index.extended(self.label_hashes)
+
+    def selected(self, labels: LabelsToSelect, first: int = 0) -> Mask:
         """bool for each selector from the number `first` on. A label without a value has one that no selector names."""
         unmet, start = view(self.unmet, first).copy(), bisect_left(self.changed, first)
-        hashes = [label_hash(key, each) for key, value in labels.items() for each in {value, None}]
-        found = np.flatnonzero(np.isin(view(self.label_hashes, start), np.array(hashes, np.int64)))
-        np.add.at(unmet, view(self.changed, start)[found] - first, view(self.changes, start)[found])
+        found = self._index.find(self.label_hashes, _hashes(labels), start)
+        np.add.at(unmet, view(self.changed)[found] - first, view(self.changes)[found])
         return np.asarray(unmet == 0)
+
+    def selected_of(self, labels: LabelsToSelect, numbers: Numbers) -> Mask:
+        """bool for each of these selectors."""
+        unmet = view(self.unmet)[numbers]
+        places, owners = ranges(
+            *(np.searchsorted(view(self.changed), numbers, side) for side in ("left", "right"))
+        )
+        found = np.flatnonzero(np.isin(view(self.label_hashes)[places], _hashes(labels)))
+        np.add.at(unmet, owners[found], view(self.changes)[places[found]])
+        return np.asarray(unmet == 0)
+
+    def naming(self, labels: Labels) -> Numbers:
+        """The selectors that require something of the value of one of the labels; one may be there more than once."""
+        found = self._index.find(self.label_hashes, _array(label_hash(*label) for label in labels))
+        numbers: Numbers = view(self.changed)[found]
+        return numbers
 
     def named(self, labels: Labels) -> frozenset[tuple[str, str]]:
         """Those labels of whose values a selector requires something. A pod can have thousands of labels."""
         hashes = {label_hash(key, value): (key, value) for key, value in labels}
-        all_hashes = view(self.label_hashes)
-        found = np.unique(all_hashes[np.isin(all_hashes, np.array(list(hashes), np.int64))])
-        return frozenset([hashes[each] for each in found.tolist()])
+        found = self._index.find(self.label_hashes, _array(hashes))
+        return frozenset([hashes[each] for each in np.unique(view(self.label_hashes)[found]).tolist()])
 
     def keep(self, kept: Mask) -> None:
         """Drop the other selectors; those that are kept get new numbers, in the same order."""
@@ -54,3 +125,13 @@ class SelectorTable(SelectorColumns):
         self.changed = renumbered(self.changed, changes_kept, np.cumsum(kept, dtype=np.int32) - 1)
         self.changes = filtered(self.changes, changes_kept)
         self.label_hashes = filtered(self.label_hashes, changes_kept)
+        self._index.keep(changes_kept)
+
+
+def _hashes(labels: LabelsToSelect) -> NDArray[np.int64]:
+    """Of the labels and of their keys."""
+    return _array({label_hash(key, each) for key, value in labels.items() for each in (value, None)})
+
+
+def _array(hashes: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(list(hashes), np.int64)

@@ -16,6 +16,7 @@ from policysched.evaluate.columns.selector_table import (
     Numbers,
     SelectorTable,
     filtered,
+    ranges,
     renumbered,
     view,
 )
@@ -42,6 +43,10 @@ class GroupWeights:
     numbers: Integers
     totals: Integers
     magnitudes: Integers
+
+    def of_sign(self, sign: int) -> Integers:
+        """The sums of the weights of this sign, as absolute values."""
+        return self.magnitudes + sign * self.totals >> 1
 
 
 class _ScopeTable:
@@ -75,6 +80,18 @@ class _ScopeTable:
             mask |= self._selectors.selected(pods.namespace_labels)
         mask[view(self._name_scopes)[view(self._name_hashes) == hash(pods.namespace)]] = True
         return mask
+
+    def selected_of(self, pods: PodsToSelect, codes: Numbers) -> Mask:
+        """bool for each of these scopes."""
+        distinct, places = np.unique(codes, return_inverse=True)
+        mask = view(self._everywhere)[distinct].astype(np.bool_)
+        if pods.namespace_labels is not None:
+            mask |= self._selectors.selected_of(pods.namespace_labels, distinct)
+        names, owners = ranges(
+            *(np.searchsorted(view(self._name_scopes), distinct, side) for side in ("left", "right"))
+        )
+        mask[owners[view(self._name_hashes)[names] == hash(pods.namespace)]] = True
+        return mask[places]
 
     def keep(self, kept: Mask) -> Numbers:
         """The new codes of the scopes that are kept."""
@@ -126,13 +143,29 @@ class TermTable:
         kinds: Numbers = view(self._group_kinds)[numbers]
         return kinds
 
+    def naming(self, labels: Labels) -> Numbers:
+        """The numbers of the groups with a term that requires something of the value of one of the labels, ascending."""
+        return np.unique(view(self._term_groups)[self._selectors.naming(labels)])
+
     def weights(self, pods: PodsToSelect, first: int) -> tuple[GroupWeights, int]:
         """Of the groups from the number `first` on with a term that selects the pods, and how many terms were compared. A group
         that rejects pods does so once, by however many terms."""
         start = bisect_left(self._term_groups, first)
         selected = self._selectors.selected(pods.labels, start)
         selected &= self._scopes.selected(pods)[view(self._term_scopes, start)]
-        terms = np.flatnonzero(selected) + start
+        return self._by_group(np.flatnonzero(selected) + start), len(selected)
+
+    def weights_of(self, pods: PodsToSelect, numbers: Numbers) -> tuple[GroupWeights, int]:
+        """The same of the groups with these numbers, ascending and no two equal."""
+        terms, _ = ranges(
+            *(np.searchsorted(view(self._term_groups), numbers, side) for side in ("left", "right"))
+        )
+        selected = self._selectors.selected_of(pods.labels, terms.astype(np.int32))
+        selected &= self._scopes.selected_of(pods, view(self._term_scopes)[terms])
+        return self._by_group(terms[selected]), len(selected)
+
+    def _by_group(self, terms: NDArray[Any]) -> GroupWeights:
+        """Of terms in their order."""
         groups = view(self._term_groups)[terms]
         begins = np.flatnonzero(np.diff(groups, prepend=-1))
         numbers = groups[begins].astype(np.int64)
@@ -141,7 +174,7 @@ class TermTable:
             np.where(rejects, 1, np.add.reduceat(view(weights)[terms], begins)) if len(terms) else numbers
             for weights in (self._totals, self._magnitudes)
         )
-        return GroupWeights(numbers, totals, magnitudes), len(selected)
+        return GroupWeights(numbers, totals, magnitudes)
 
     def keep(self, kept: Mask) -> None:
         """Drop the other groups; those that are kept get new numbers, in the same order."""
