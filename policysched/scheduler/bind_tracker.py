@@ -83,15 +83,11 @@ class BindTracker:
         bind = self._core.binds.in_flight.get(answer.uid)
         if bind is not None:
             message = f"binding to {bind.node} was refused: {answer.reason}"
-            self._retry(answer.uid, message, now_ns, refused=not answer.stalled)
+            self.withdraw_and_retry(answer.uid, message, now_ns, refused=not answer.stalled)
 
-    def withdraw_and_retry(self, uid: PodUid, message: str, now_ns: int) -> None:
-        """The pod is not bound: try it again after its backoff."""
-        self._retry(uid, message, now_ns, refused=True)
-
-    def _retry(self, uid: PodUid, message: str, now_ns: int, *, refused: bool) -> None:
-        """The decision was in vain: a webhook of its namespace may refuse the binds of thousands all the time, which are ahead
-        of new pods of others."""
+    def withdraw_and_retry(self, uid: PodUid, message: str, now_ns: int, *, refused: bool = True) -> None:
+        """The pod is not bound: try it again after its backoff. Its decision was in vain: a webhook of its namespace may refuse
+        the binds of thousands all the time, which are ahead of new pods of others."""
         core = self._core
         reserved, decision_ns = core.binds.reserved_claims.get(uid), core.binds.decision_ns.get(uid, 0)
         bind = self._withdraw(uid, now_ns)

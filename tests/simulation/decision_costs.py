@@ -90,13 +90,13 @@ class TimeAccounts:
         new = [uid for uid in uids if uid in in_flight and uid not in self._placed]
         self._placed.update(dict.fromkeys(new, spent_s / max(1, len(new))))
 
-    def _on_refused_bind(self, uid: PodUid, message: str, now_ns: int) -> None:
+    def _on_refused_bind(self, uid: PodUid, message: str, now_ns: int, *, refused: bool = True) -> None:
         """What the decision took was in vain."""
         pod = self._scheduler._core.pods.get(uid)
         spent_s = self._placed.pop(uid, 0.0)
         if pod is not None and spent_s and uid in self._scheduler._core.binds.in_flight:
             self._charge(pod.namespace, spent_s)
-        self._withdraw(uid, message, now_ns)
+        self._withdraw(uid, message, now_ns, refused=refused)
 
     def _charge(self, namespace: str, spent_s: float) -> None:
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
