@@ -56,6 +56,9 @@ class Server:
         self.told.append(body)
         return {**body, "status": {"phase": "Pending"}} if self._drops_pod_status else body
 
+    async def settle(self) -> bool:
+        return False
+
     async def patch(self, path: str, body: Json) -> Json:
         claim = self._claim(path)
         meta, wanted = claim["metadata"], body["metadata"]

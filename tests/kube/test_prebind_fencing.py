@@ -192,10 +192,8 @@ def test_an_allocation_of_which_a_part_was_written_stops_at_the_stall() -> None:
 
 def test_a_writer_without_a_fence_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: a PreBind forgets when it was decided."""
-    requests = claim_writes._PrebindRequests
-    monkeypatch.setattr(
-        claim_writes, "_PrebindRequests", lambda writer, timeout_s, _fence: requests(writer, timeout_s, None)
-    )
+    requests = claim_writes.PrebindWriter._requests
+    monkeypatch.setattr(claim_writes.PrebindWriter, "_requests", lambda writer, _=None: requests(writer))
 
     for prebind in PREBINDS.values():
         with pytest.raises(AssertionError):

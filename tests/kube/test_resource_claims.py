@@ -48,6 +48,9 @@ class Server:
         meta = self.claim["metadata"]
         meta["resourceVersion"] = str(int(meta["resourceVersion"]) + 1)
 
+    async def settle(self) -> bool:
+        return False
+
     async def patch(self, path: str, body: Json) -> Json:
         if self.meanwhile:
             self.meanwhile.pop(0)(self)

@@ -17,17 +17,17 @@ A write that was decided before this process stalled never leaves after it, unle
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from policysched.kube.client.api import MERGE_PATCH, ApiClient, ApiStatusError, Conflict
+from policysched.kube.client.api import ApiClient, ApiStatusError, Conflict
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import JSON, METADATA_ONLY, RequestNotSent
 from policysched.kube.write.extended_claims import create_claim, delete_claim
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.namespace_turns import NamespaceTurns
+from policysched.kube.write.prebind_requests import IsCurrent, PrebindRequests
 from policysched.kube.write.resource_claims import (
     ClaimNotReserved,
     deallocate_claim,
@@ -55,10 +55,8 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 PrebindOutcome = PrebindWritten | PrebindRefused | ExtendedClaimDeleted
 
-IsCurrent = Callable[[], bool] | None
 _Command = Prebind | Unreserve | Deallocate | DeleteExtendedClaim
 ALLOCATION_RETRY_S = math.inf
-_SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +256,7 @@ class PrebindWriter:
         """Best effort: if it fails, the next attempt reads the claim as it is."""
         try:
             if isinstance(command, Deallocate):
-                await deallocate_claim(self, command)
+                await deallocate_claim(self._requests(), command)
             else:
                 await self._unreserve_claims(command)
         except (ApiStatusError, ClaimNotReserved, RequestAbandoned) as error:
@@ -274,7 +272,9 @@ class PrebindWriter:
         try:
             for key, uid in command.claims:
                 if not unreserving.is_superseded:
-                    await unreserve_claim(self, key, uid, command.uid, lambda: not unreserving.is_superseded)
+                    await unreserve_claim(
+                        self._requests(), key, uid, command.uid, lambda: not unreserving.is_superseded
+                    )
         finally:
             unreserving.ended.set()
             waiting.remove(unreserving)
@@ -288,7 +288,7 @@ class PrebindWriter:
             await prebinding.ended.wait()
         while True:
             try:
-                deleted = await delete_claim(self, command)
+                deleted = await delete_claim(self._requests(), command)
                 if deleted is not None:
                     self._deliver(ExtendedClaimDeleted(command.claim, deleted))
                 return
@@ -309,7 +309,7 @@ class PrebindWriter:
                 )
 
     async def _prebind(self, command: Prebind, is_current: IsCurrent) -> PrebindWritten | PrebindRefused:
-        writes = _PrebindRequests(self, self._settings.retry_timeout_s, is_current)
+        writes = self._requests(is_current)
         versions: dict[PrebindTarget, int] = {}
         sent = [unreserve for unreserve in self._unreserving.get(command.uid, ()) if unreserve.is_sent]
         for unreserving in sent:
@@ -347,52 +347,17 @@ class PrebindWriter:
         try:
             path = f"/api/v1/namespaces/{command.namespace}/pods/{command.name}/status"
             await self.retrier.retry_until_answered(
-                lambda: self.patch_once(path, body, is_current), 0, is_current
+                lambda: self._requests().patch_once(path, body, is_current), 0, is_current
             )
         except (ApiStatusError, RequestAbandoned) as error:
             reason = {"pod": f"{command.namespace}/{command.name}", "error": str(error)}
             log.info("cannot nominate a pod before its claims are bound", extra=reason)
 
-    async def patch(self, path: str, body: Json) -> Json:
-        """The metadata of the patched object. Raises as `retry_until_answered`."""
-        return await _PrebindRequests(self, self._settings.retry_timeout_s, None).patch(path, body)
-
-    async def delete(self, path: str, options: Json) -> None:
-        """Raises as `retry_until_answered`."""
-
-        async def send() -> Json:
-            await self._api.delete(
-                path, options, params=_SERVER_TIMEOUT_PARAMS, timeout_s=self._settings.response_timeout_s
-            )
-            return {}
-
-        await self.retrier.retry_until_answered(send, self._settings.retry_timeout_s)
-
-    async def get(self, path: str) -> Json:
-        """The current object. Raises as `retry_until_answered`."""
-        return await _PrebindRequests(self, self._settings.retry_timeout_s, None).get(path)
-
-    async def patch_once(
-        self, path: str, body: Json, is_current: IsCurrent, accept: str = METADATA_ONLY
-    ) -> Json:
-        return await self._api.patch(
-            path,
-            body,
-            MERGE_PATCH,
-            params=_SERVER_TIMEOUT_PARAMS,
-            timeout_s=self._settings.response_timeout_s,
-            is_current=is_current,
-            accept=accept,
+    def _requests(self, is_current: IsCurrent = None) -> PrebindRequests:
+        settings = self._settings
+        return PrebindRequests(
+            self._api, self.retrier, settings.response_timeout_s, settings.retry_timeout_s, is_current
         )
-
-    async def create_once(self, path: str, body: Json, is_current: IsCurrent) -> Json:
-        timeout_s = self._settings.response_timeout_s
-        return await self._api.create(
-            path, body, params=_SERVER_TIMEOUT_PARAMS, timeout_s=timeout_s, is_current=is_current
-        )
-
-    async def get_once(self, path: str) -> Json:
-        return await self._api.get(path, timeout_s=self._settings.response_timeout_s)
 
 
 def _namespace(command: _Command) -> str:
@@ -403,48 +368,3 @@ def _namespace(command: _Command) -> str:
             return claims[0][0].namespace if claims else ""
         case Deallocate(claim=claim) | DeleteExtendedClaim(claim=claim):
             return claim.namespace
-
-
-@dataclass(frozen=True, slots=True)
-class _PrebindRequests:
-    """The requests of one `Prebind`, each retried for `timeout_s` while `is_current`."""
-
-    writer: PrebindWriter
-    timeout_s: float
-    is_current: IsCurrent
-
-    async def patch(self, path: str, body: Json) -> Json:
-        """The metadata of the patched object. Raises as `retry_until_answered`."""
-        return await self._write(lambda fence: self.writer.patch_once(path, body, fence))
-
-    async def patch_whole(self, path: str, body: Json) -> Json:
-        """The patched object. Raises as `retry_until_answered`."""
-        return await self._write(lambda fence: self.writer.patch_once(path, body, fence, JSON))
-
-    async def create(self, path: str, body: Json) -> Json:
-        """The created object. Raises as `retry_until_answered`."""
-        return await self._write(lambda fence: self.writer.create_once(path, body, fence))
-
-    async def get(self, path: str) -> Json:
-        return await self.writer.retrier.retry_until_answered(
-            lambda: self.writer.get_once(path), self.timeout_s
-        )
-
-    async def _write(self, send: Callable[[IsCurrent], Awaitable[Json]]) -> Json:
-        """A request that may have left is repeated also after a stall: its effect must be known."""
-        may_have_left = False
-
-        def is_current() -> bool:
-            return may_have_left or self.is_current is None or self.is_current()
-
-        async def send_once() -> Json:
-            nonlocal may_have_left
-            try:
-                return await send(is_current)
-            except RequestNotSent:
-                raise
-            except BaseException:
-                may_have_left = True
-                raise
-
-        return await self.writer.retrier.retry_until_answered(send_once, self.timeout_s, is_current)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from policysched.kube.client.api import Conflict
+from policysched.kube.client.api import ApiStatusError, Conflict
 from policysched.kube.decode.devices import decode_resource_claim, encode_allocation
 from policysched.kube.decode.errors import MalformedObject
 from policysched.model.devices import ClaimConsumer, ResourceClaim
@@ -37,6 +37,10 @@ class ResourceClaimApi(Protocol):
 
     async def get(self, path: str) -> Json: ...
 
+    async def settle(self) -> bool:
+        """Wait until no earlier request can be carried out any more. Returns whether one could."""
+        ...
+
 
 def resource_claim_path(key: ResourceClaimKey) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{key.namespace}/resourceclaims/{key.name}"
@@ -44,7 +48,18 @@ def resource_claim_path(key: ResourceClaimKey) -> str:
 
 async def reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
     """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
-    RequestAbandoned."""
+    RequestAbandoned. Where an earlier request may still be carried out, not before it cannot any more."""
+    try:
+        return await _reserve_claim(api, claim, pod)
+    except (ApiStatusError, ClaimNotReserved):
+        if await api.settle():
+            remaining = await _remaining_write(api, claim, pod)
+            if isinstance(remaining, int):
+                return remaining
+        raise
+
+
+async def _reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
     pending = claim
     for _ in range(CONFLICTS_MAX):
         try:
