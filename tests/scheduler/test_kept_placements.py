@@ -5,14 +5,20 @@ from dataclasses import replace
 
 import pytest
 
+from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import member_candidates
+from policysched.scheduler.gangs import backtracking, member_candidates
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.evicting_search import EvictingSearch
 from policysched.scheduler.gangs.gang_parking import GangParking
+from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.preemption.gang_placement import MemberPlacement
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.search_progress import KeptPlacement
 from tests.builders import node, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_evicting_pauses import (
@@ -267,3 +273,129 @@ def test_the_classes_of_a_gang_evaluate_few_pods_where_bounds_are_poor(
     scheduler.settle()
 
     assert maxima[0] == 2_500 and maxima[-1] == 50 and sum(maxima) < 16_000
+
+
+# ── the most demanding members first ───────────────────────────────────────────────────────────────────────────────────
+
+
+def small_and_large(count: int) -> tuple[list[object], list[Pod]]:
+    """A gang that needs as many large nodes as it has large members, which come last in its order."""
+    nodes = [node(f"n{index}", cpu="48"[index % 2]) for index in range(2 * count)]
+    lows = [
+        low(f"low{index}", f"n{index}", cpu="48"[index % 2], priority=2 - index % 2)
+        for index in range(2 * count)
+    ]
+    gang = [
+        replace(each, requests={"cpu": each.requests["cpu"] + 4000 * (index >= count)})
+        for index, each in enumerate(members(2 * count))
+    ]
+    return [*nodes, *lows], gang
+
+
+def test_the_second_search_pauses_and_goes_on_with_the_members_that_have_a_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one piece it was given up after 0.8 s, and so a gang of 900 on 1,000 nodes did not start although there was room."""
+    monkeypatch.setattr(backtracking, "_PLACING_COST", 0)
+    names = searched(monkeypatch)
+    objects, gang = small_and_large(4)
+    scheduler = rig(*objects, node("free", cpu="1"), *gang)
+    entry = decide_until_pause(scheduler).gang
+    while entry.search_progress.scope[2:] != (True,) or len(entry.search_progress.kept) < 3:
+        assert scheduler.scheduler.ready(scheduler.now_ns), "the members are not placed by demand"
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    names.clear()
+    scheduler.observe(waits())
+    scheduler.settle()
+    scheduler.pass_time(1)
+
+    assert kinds(scheduler) == [c.Bind, *[c.Evict] * 8]
+    assert len(names) == len(set(names)) <= 6
+    assert len(finish(scheduler)) == 8
+
+
+# ── budgets that change ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def budget(allowed: int, name: str) -> e.DisruptionBudgetUpdated:
+    selector = LabelSelector((SelectorRequirement("app", "In", (name,)),))
+    return e.DisruptionBudgetUpdated(DisruptionBudget("default", name, selector, allowed, frozenset()))
+
+
+def of_an_owner(*, owned: int) -> list[object]:
+    lows = [
+        low(f"low{index}", f"n{index}", labels={"app": "a" if index < owned else "b"}) for index in range(6)
+    ]
+    return [*[node(f"n{index}", cpu="4") for index in range(6)], *lows, node("free", cpu="1")]
+
+
+def until_it_goes_on_later(scheduler: Rig, victim_count: int) -> QueuedGang:
+    pause = decide_until_pause(scheduler, victim_count)
+    scheduler.observe(waits())
+    while not pause.gang.search_progress.kept or scheduler.scheduler.attempt_in_progress:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    return pause.gang
+
+
+def test_a_budget_that_changes_between_two_attempts_is_compared_with_what_was_found() -> None:
+    scheduler = rig(*of_an_owner(owned=3), *members(3))
+    scheduler.handle(budget(3, "a"), budget(3, "b"))
+    until_it_goes_on_later(scheduler, 2)
+
+    scheduler.handle(budget(0, "a"))
+    scheduler.settle()
+    scheduler.pass_time(1)
+
+    assert victims(scheduler).keys() == {"low3", "low4", "low5"}
+    assert len(finish(scheduler)) == 3
+
+
+def test_a_budget_that_changes_in_the_last_pause_is_compared_with_what_was_found() -> None:
+    scheduler = rig(*of_an_owner(owned=3), *members(3), head_start=10**6)
+    scheduler.handle(budget(3, "a"), budget(3, "b"))
+    decide_until_pause(scheduler, 2)
+
+    scheduler.handle(budget(0, "a"))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert victims(scheduler).keys() == {"low3", "low4", "low5"}
+    assert len(finish(scheduler)) == 3
+
+
+def check_flapping_budget() -> None:
+    """It allows all evictions while members are placed, and none at the end of each search."""
+    scheduler = rig(*of_an_owner(owned=6), *members(6), head_start=10**6)
+    scheduler.handle(budget(6, "a"))
+    for _ in range(5):
+        pause = decide_until_pause(scheduler, 5)
+        scheduler.handle(budget(0, "a"))
+        while pause.gang.state is QueueState.ATTEMPTING:
+            scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        if scheduler.of(c.Evict):
+            break
+        scheduler.handle(budget(6, "a"))
+        while not scheduler.scheduler.ready(scheduler.now_ns):
+            scheduler.now_ns += SECOND_NS
+
+    assert len(victims(scheduler)) == 6
+    assert len(finish(scheduler)) == 6
+
+
+def test_a_budget_that_changes_all_the_time_does_not_keep_a_gang_from_its_nodes() -> None:
+    check_flapping_budget()
+
+
+def test_members_that_are_placed_anew_for_each_change_of_a_budget_are_detected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    violates_more = EvictingSearch._violates_more
+
+    def always(self: EvictingSearch, kept: KeptPlacement, placement: MemberPlacement) -> bool:
+        self.gang.search_progress.placed_anew.clear()
+        return violates_more(self, kept, placement)
+
+    monkeypatch.setattr(EvictingSearch, "_violates_more", always)
+
+    with pytest.raises(AssertionError):
+        check_flapping_budget()

@@ -168,6 +168,35 @@ quota team by pod.labels["team"] else "none" {
     assert rig.placements() == {"own": "open"}
 
 
+def test_an_owner_does_not_wait_for_the_evictions_of_another_namespace() -> None:
+    """A webhook there that answers none of them would keep it from its quota. It evicts the same pod, and no others."""
+    rig = Rig(TEAMS, node("n", cpu="100"))
+    running(rig, [pod("other", namespace="a", cpu="1"), pod("big", namespace="a", cpu="11")])
+
+    for space in "bc":
+        rig.observe(pod(f"{space}0", namespace=space, cpu="2"))
+        rig.settle()
+
+    assert [(evict.name, [victim.name for victim in evict.victims]) for evict in rig.of(c.Evict)] == [
+        ("b0", ["big"]),
+        ("c0", ["big"]),
+    ]
+
+
+def test_two_owners_leave_a_gang_its_minimum_or_nothing() -> None:
+    """Each takes two members, of which the gang can spare as many: the second one takes all that is left, too."""
+    policy = TEAMS.replace("min = 2", "min = 8")
+    rig = Rig(policy, node("n", cpu="100"))
+    running(rig, pods("a", 12, labels={"group": "g"}))
+
+    for space in "bc":
+        rig.observe(pod(f"{space}0", namespace=space, cpu="3"))
+        rig.settle()
+
+    first, second = rig.of(c.Evict)
+    assert (len(first.victims), len(second.victims)) == (3, 12)
+
+
 def test_a_borrowing_gang_goes_whole() -> None:
     rig = Rig(TEAMS, node("n", cpu="100"))
     running(rig, pods("a", 2, cpu="4", labels={"group": "g"}), pods("b", 4))

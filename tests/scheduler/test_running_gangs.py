@@ -163,7 +163,7 @@ def test_members_elsewhere_are_visited_for_the_search_and_not_for_each_node(
 ) -> None:
     """Of 1,500 on 300 nodes: half a second for each preemption that helps."""
     monkeypatch.setattr(
-        running_gangs, "RunningGang", lambda members, minimum: RunningGang(Counted(members), minimum)
+        running_gangs, "RunningGang", lambda members, *more: RunningGang(Counted(members), *more)
     )
     nodes = [f"n{number}" for number in range(40)]
     gang = [running(name, name, least=len(nodes)) for name in nodes]
@@ -610,6 +610,33 @@ def test_a_violated_budget_of_a_member_elsewhere_counts() -> None:
     assert victims(rig).keys() == {"single"}
 
 
+@pytest.mark.parametrize("least", [2, 3], ids=["one could be spared", "all are evicted"])
+def test_a_gang_goes_whole_although_another_namespace_evicts_members(least: int) -> None:
+    """That is not answered, and may be refused: members that counted as gone would stay, too few for the gang."""
+    policy = POLICY + "filter node_affinity\n"
+    nodes = [node(name, labels={"on": name}) for name in "abc"]
+    rig = Rig(policy, *nodes, *[running(f"m{name}", name, least=least) for name in "abc"])
+    rig.observe(high("hangs", namespace="tenant", node_selector={"on": "a"}))
+    rig.settle()
+    rig.observe(high("two", priority=200, node_selector={"on": "b"}))
+    rig.settle()
+
+    hangs, two = rig.of(c.Evict)
+    assert len(hangs.victims) == (1 if least == 2 else 3)
+    assert {victim.name for victim in two.victims} == {"ma", "mb", "mc"}
+
+
+def test_a_member_that_another_namespace_evicts_goes_alone_if_enough_others_stay() -> None:
+    rig = Rig(POLICY, node("a"), *[running(f"m{name}", "a", least=2, cpu="1") for name in "abc"])
+    rig.observe(high("hangs", namespace="tenant", cpu="2"))
+    rig.settle()
+    rig.observe(high("two", priority=200, cpu="2"))
+    rig.settle()
+
+    hangs, two = rig.of(c.Evict)
+    assert len(hangs.victims) == 1 and two.victims == hangs.victims
+
+
 def test_members_of_a_gang_in_mode_gate_are_single_pods() -> None:
     policy = GANG.format(more=" mode = gate") + "preemption { victims = any }\n"
     rig = four_nodes(*[running(f"m{name}", name, least=4) for name in "abcd"], high(), policy=policy)
@@ -793,7 +820,11 @@ def test_members_that_are_being_evicted_and_still_count_are_detected(
     test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = RunningGangs.__init__
-    monkeypatch.setattr(RunningGangs, "__init__", lambda self, core, _: create(self, core, lambda _: False))
+
+    def nobody(self: RunningGangs, core: Any, *_: object) -> None:
+        create(self, core, lambda _: False, lambda _: False)
+
+    monkeypatch.setattr(RunningGangs, "__init__", nobody)
 
     with pytest.raises(AssertionError):
         test()

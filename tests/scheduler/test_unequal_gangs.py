@@ -117,17 +117,14 @@ def test_a_complete_search_without_a_placement_names_no_limit() -> None:
 def test_the_second_search_with_evictions_ends_although_it_places_members(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that get a node count for no other limit, and it does not pause."""
-    low = {"priority": 1, "scheduler": "somebody-else"}
+    """Those that get a node count for no other limit, and with backtracking it does not pause."""
     found = []
     for cost in (backtracking._PLACING_COST, 0):
         monkeypatch.setattr(backtracking, "_PLACING_COST", cost)
-        rig = Rig(EVICTS, *nodes(4, 2), placed(pod("x", cpu="4", **{**low, "priority": 0}), "n0"))
-        rig.observe(placed(pod("y", cpu="2", **low), "n1"), *gang(2, 4, priority=100))
-        rig.settle()
+        rig = evicting_rig()
         found.append((len(rig.of(c.Evict)), SEARCH_ENDED in str(rig.pending_message("g0"))))
 
-    assert found == [(2, False), (0, True)]
+    assert found == [(4, False), (0, True)]
 
 
 def test_a_large_member_that_is_not_needed_is_left_out() -> None:

@@ -76,7 +76,7 @@ def a_first_hold_evicts_pods() -> AbstractContextManager[Any]:
 def more_pods_are_evicted_than_needed() -> AbstractContextManager[Any]:
     """No victim that would still fit is reprieved."""
 
-    def candidate(self: victim_selection.VictimSelection) -> Candidate:
+    def candidate(self: victim_selection.VictimSelection) -> Steps[Candidate]:
         self.victim_uids = {pod.uid for pod in self._pods}
         return original(self)
 

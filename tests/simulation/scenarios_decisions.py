@@ -22,6 +22,7 @@ from policysched.scheduler.gangs.bind_failures import GangBindFailures
 from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.preemption import victim_selection
 from policysched.scheduler.preemption.victim_selection import Candidate
+from policysched.scheduler.steps import Steps
 from tests.simulation.bugs_of_decisions import (
     running_gangs_are_evicted_in_part,
     the_victims_condition_of_a_policy_is_ignored,
@@ -186,8 +187,8 @@ def the_plan_counts_a_reason_twice() -> AbstractContextManager[Any]:
 def only_the_first_victim_is_evicted() -> AbstractContextManager[Any]:
     original = victim_selection.VictimSelection.candidate
 
-    def candidate(self: victim_selection.VictimSelection) -> Candidate:
-        chosen = original(self)
+    def candidate(self: victim_selection.VictimSelection) -> Steps[Candidate]:
+        chosen = yield from original(self)
         return replace(chosen, victims=chosen.victims[:1])
 
     return patch.object(victim_selection.VictimSelection, "candidate", candidate)

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from policysched.cluster.disruption_budgets import BudgetsAfterEvictions
+from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, split_by_budget
 from policysched.evaluate import DryRun, NodeSelection, Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
@@ -77,6 +77,7 @@ class EvictingSearch:
     now_ns: int
     pauses: SearchPauses | None = None
     first_holds: bool = True
+    by_demand: bool = False  # the order of the members: those that fit without evictions do not come first
     result: GangSearchResult = field(init=False)  # for pauses
     was_paused: bool = field(init=False, default=False)
     overlay: Overlay = field(init=False)
@@ -102,7 +103,8 @@ class EvictingSearch:
         needed, evicts = self.gang.evicting_count, has_evictable_pods(self.core, self.gang)
         yield from self._place_kept()
         remaining = self.members
-        if evicts and (self.pauses is None or not self.gang.search_progress.has_fitting):
+        fits_first = self.pauses is None or not self.gang.search_progress.has_fitting
+        if evicts and fits_first and not self.by_demand:
             remaining = yield from self.place_fitting_members(needed)
             self.gang.search_progress.has_fitting = not self._ends_for_others
         left_by_class = Counter(self.context.equivalence_keys[pod.uid] for pod in remaining)
@@ -174,8 +176,12 @@ class EvictingSearch:
     def apply_placement(self, placement: MemberPlacement, kept: KeptPlacement | None = None) -> Steps[None]:
         """In pieces, as a victim may bring a gang of thousands with it. The cluster does not change between them."""
         if self.pauses is not None:
+            violations = self._violations(placement)
             self.kept.append(
-                kept or kept_placements.kept_placement(self.core, placement, self.now_ns, self.is_local)
+                kept
+                or kept_placements.kept_placement(
+                    self.core, placement, violations, self.now_ns, self.is_local
+                )
             )
         self.candidates.note_changes(nodes_changed_by(self.core, placement))
         yield from visit_in_pieces(placement.candidate.victims, self._remove_victim, 1)
@@ -204,7 +210,7 @@ class EvictingSearch:
         core, gang, progress = self.core, self.gang, self.gang.search_progress
         if self.pauses is None:
             return
-        scope = self.domain, core.cache.namespaces.get(gang.namespace)
+        scope = self.domain, core.cache.namespaces.get(gang.namespace), self.by_demand
         kept = progress.kept if progress.scope == scope else []
         rights, needed = self.context.eviction_rights, gang.evicting_count
 
@@ -222,7 +228,7 @@ class EvictingSearch:
 
         def place(each: KeptPlacement, placement: MemberPlacement) -> Steps[bool]:
             is_left = len(self.placements) >= needed or each.pod.uid not in self.context.equivalence_keys
-            if is_left or self._refusal(placement.pod) is not None:
+            if is_left or self._refusal(placement.pod) is not None or self._violates_more(each, placement):
                 return False
             yield from self.apply_placement(placement, each)
             return True
@@ -292,6 +298,30 @@ class EvictingSearch:
                     self.kept[index], is_outdated = replace(each, found_ns=0), True
         return is_outdated
 
+    def violates_more(self) -> Steps[bool]:
+        """Whether evictions violate more budgets than when they were chosen, as budgets changed in pauses or between attempts. The next
+        attempt looks for others."""
+        found = False
+        if self.was_paused:
+            self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
+            for index, (each, placement) in enumerate(zip(self.kept, self.placements, strict=False)):
+                if self._violates_more(each, placement):
+                    self.kept[index], found = replace(each, found_ns=0), True
+                self.budgets.evict(placement.candidate.victims)
+                yield 1 + len(placement.candidate.victims) // 4
+        return found
+
+    def _violates_more(self, kept: KeptPlacement, placement: MemberPlacement) -> bool:
+        """True once for a member: an owner whose budgets change all the time would keep the gang from its nodes."""
+        placed_anew = self.gang.search_progress.placed_anew
+        if kept.pod.uid in placed_anew or self._violations(placement) <= kept.violations:
+            return False
+        placed_anew.add(kept.pod.uid)
+        return True
+
+    def _violations(self, placement: MemberPlacement) -> int:
+        return len(split_by_budget(placement.candidate.victims, self.budgets)[0])
+
     def is_doubtful(self) -> Steps[bool]:
         """Whether victims of before a pause are in doubt. The next attempts spare them, as their owner could have each end like
         this."""
@@ -346,7 +376,7 @@ class EvictingSearch:
             self.context.started_ns,
             self.budgets,
             node_count,
-            RunningGangs(core, self._is_leaving),
+            RunningGangs(core, self._is_leaving, self.context.may_leave),
             allowed.order,
             self.gang.attempts,
         )

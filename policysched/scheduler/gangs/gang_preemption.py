@@ -1,7 +1,8 @@
 """Gang preemption search: a node for each member, and the victims to evict for it.
 
     each domain: members in queue order (`evicting_search`) ── enough? ── yes ──► GangPlacement
-                    └── no ──► the most demanding first, with backtracking ──► GangPlacement or NoGangPlacement
+                    └── no ──► the most demanding first ── enough? ── yes ──► GangPlacement
+                                  └── no ──► with backtracking ──► GangPlacement or NoGangPlacement
 
 For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
@@ -24,6 +25,7 @@ from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.gang_placement import (
+    BUDGETS_CHANGED,
     NODES_CHANGED,
     VICTIMS_CHANGED,
     WAITS_FOR_HELD_CAPACITY,
@@ -174,27 +176,31 @@ def _search_domain(
     now_ns: int,
     pauses: SearchPauses | None,
 ) -> Steps[GangPlacement | NoGangPlacement]:
-    """Members in queue order; without a placement, the most demanding first with backtracking, as in a search without evictions."""
-    known = context.equivalence_keys  # without members that joined in a pause: they are attempted later
-    members = [pod for pod in members_in_attempt_order(core, gang) if pod.uid in known]
-    search = EvictingSearch(core, gang, members, domain, context, now_ns, pauses)
-    outcome = yield from search.run(limit)
+    """Members in queue order; without a placement, the most demanding first, and then with backtracking, as in a search without
+    evictions. Only that has no pauses."""
+    known, scope = context.equivalence_keys, gang.search_progress.scope
+    goes_on = pauses is not None and scope[:1] == (domain,) and scope[2:] == (True,)  # by demand
+    by_demand = (yield from _by_demand(core, gang, known)) if goes_on else []
+    outcome: GangPlacement | NoGangPlacement | None = None
+    if not by_demand:
+        # Without members that joined in a pause: they are attempted later.
+        members = [pod for pod in members_in_attempt_order(core, gang) if pod.uid in known]
+        outcome = yield from _run(EvictingSearch(core, gang, members, domain, context, now_ns, pauses), limit)
+        if isinstance(outcome, GangPlacement) or outcome.waits or not has_evictable_pods(core, gang):
+            return outcome
+        by_demand = yield from _by_demand(core, gang, known)
+        if not by_demand:
+            return outcome
     if pauses is not None:
         now_ns = pauses.now_ns
-    if isinstance(outcome, GangPlacement):
-        is_outdated = yield from search.is_outdated()
-        outcome = GangPlacement(tuple(search.placements))  # it may have paused
-        if is_outdated or (yield from search.is_doubtful()):
-            # A search without pauses holds up everybody.
-            message = NODES_CHANGED if is_outdated else VICTIMS_CHANGED
-            return NoGangPlacement(message, retry_ns=search.now_ns + core.limits.backoff_ns(gang.attempts))
-    if isinstance(outcome, GangPlacement) or outcome.waits:
-        return outcome
-    if not has_evictable_pods(core, gang):
-        return outcome
-    by_demand, needed = (yield from most_demanding_first(core, gang, known)), gang.evicting_count
-    members = [pod for pod in by_demand or () if pod.uid in known]
-    if by_demand is None or len(members) < needed:
+        search = EvictingSearch(core, gang, by_demand, domain, context, now_ns, pauses, by_demand=True)
+        second = yield from _run(search, limit)
+        if isinstance(second, GangPlacement) or second.waits:
+            return second
+        outcome, now_ns = outcome or second, pauses.now_ns
+    assert outcome is not None, f"{gang} was not searched"
+    members, needed = [pod for pod in by_demand if pod.uid in gang.pending_members], gang.evicting_count
+    if len(members) < needed:
         return outcome
     trial = _EvictingTrial(core, gang, members, domain, context, now_ns)
     again = BacktrackingSearch(members, known, needed, needed, domain, limit, trial).run()
@@ -204,6 +210,31 @@ def _search_domain(
     if fits is not None:
         return GangPlacement(tuple(trial.search.placements))
     return outcome
+
+
+def _by_demand(core: SchedulerCore, gang: QueuedGang, known: MemberKeys) -> Steps[list[PendingPod]]:
+    """The most demanding member first. Empty: they are equal, or too few."""
+    in_order = yield from most_demanding_first(core, gang, known)
+    members = [pod for pod in in_order or () if pod.uid in known]
+    return members if len(members) >= gang.evicting_count else []
+
+
+def _run(search: EvictingSearch, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
+    """A search that may pause, and the questions after the last pause."""
+    outcome = yield from search.run(limit)
+    if isinstance(outcome, NoGangPlacement):
+        return outcome
+    message = ""
+    if (yield from search.is_outdated()):
+        message = NODES_CHANGED
+    elif (yield from search.is_doubtful()):
+        message = VICTIMS_CHANGED
+    elif (yield from search.violates_more()):
+        message = BUDGETS_CHANGED
+    if message:  # a search without pauses holds up everybody
+        backoff_ns = search.core.limits.backoff_ns(search.gang.attempts)
+        return NoGangPlacement(message, retry_ns=search.now_ns + backoff_ns)
+    return GangPlacement(tuple(search.placements))  # it may have paused
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """Placements that a search with evictions keeps for the next attempt, as it may end before it has one for each member.
 
 A placement holds while the member, the node and its pods are the same objects as when it was found, and its victims may be
-evicted. So whoever changes nodes all the time takes only the members there from a gang, not all that was found.
+evicted, and violate no more disruption budgets. So whoever changes nodes all the time takes only the members there from a gang, not all that was found.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ _KEPT_MAX_NS = 300 * SECOND_NS
 
 
 def kept_placement(
-    core: SchedulerCore, placement: MemberPlacement, now_ns: int, is_local: bool
+    core: SchedulerCore, placement: MemberPlacement, violations: int, now_ns: int, is_local: bool
 ) -> KeptPlacement:
     candidate, pod = placement.candidate, placement.pod
     return KeptPlacement(
@@ -34,6 +34,7 @@ def kept_placement(
         dict(core.cache.ledger.usage(placement.node).pods),
         candidate.victims,
         (candidate.violations, candidate.started_ns, candidate.last_in_order),
+        violations,
         is_local and not (pod.pod.pod_affinity or pod.pod.spread or pod.claims or uses_devices(pod.pod)),
         now_ns,
     )

@@ -47,7 +47,7 @@ from policysched.scheduler.preemption.post_filter_messages import (
     preemption_message,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.running_gangs import EvictablePods, RunningGangs
+from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -112,7 +112,7 @@ class DefaultPreemption:
                 self._started_ns,
                 core.cache.budgets,
                 len(core.cache.nodes),
-                RunningGangs(core, self.evictions.is_leaving),
+                self.evictions.running_gangs(pod.pod.namespace),
                 allowed.order,
                 pod.attempts,
             )
@@ -176,6 +176,7 @@ class DefaultPreemption:
             eviction_rights=rights_of,
             forget_rights=rights.clear,
             eviction_blocked=lambda victim: self.evictions.breaker.blocks(victim, clock()),
+            may_leave=self.evictions.is_leaving,
             is_terminating=lambda uid: self.evictions.is_terminating(uid, is_leaving),
             started_ns=self._started_ns,
             evaluate=evaluate,

@@ -20,6 +20,7 @@ from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.evictions import Eviction, LeavingPods, abandoned
 from policysched.scheduler.preemption.nominations import withdraw_gang_nominations
 from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
+from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import Candidate
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -63,6 +64,10 @@ class EvictionTracker:
     def is_leaving(self, uid: PodUid) -> bool:
         """Whether its deletion was requested, or is about to be, and the watch has not shown it yet."""
         return uid in self.leaving
+
+    def running_gangs(self, namespace: str) -> RunningGangs:
+        """As seen by preemptors of this namespace."""
+        return RunningGangs(self._core, self.leaving.as_seen_by(namespace), self.is_leaving)
 
     def is_forbidden(self, now_ns: int) -> bool:
         """Whether the API server refused an eviction for lack of permission not long ago."""

@@ -28,6 +28,7 @@ WAITS_FOR_HELD_CAPACITY = (
 )
 VICTIMS_CHANGED = "not carried out: pods that were chosen as victims may not be evicted any more."
 NODES_CHANGED = "not carried out: a member does not fit any more on the node that was chosen for it."
+BUDGETS_CHANGED = "not carried out: evictions that were chosen violate more disruption budgets by now."
 GOES_ON_LATER = "not finished: other pods are scheduled first, then the search goes on."
 VICTIMS_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
@@ -95,6 +96,7 @@ class GangSearchContext:
     eviction_rights: Callable[[PendingPod], EvictionRights]
     forget_rights: Callable[[], None]
     eviction_blocked: Callable[[Pod], bool]
+    may_leave: Callable[[PodUid], bool]
     is_terminating: Callable[[PodUid], bool]
     started_ns: Callable[[PodUid], int | None]
     evaluate: EvaluateMember

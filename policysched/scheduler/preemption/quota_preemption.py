@@ -17,7 +17,6 @@ from policysched.scheduler.preemption.gang_placement import GangPlacement, Membe
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
-from policysched.scheduler.preemption.running_gangs import RunningGangs
 from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -179,6 +178,7 @@ class QuotaPreemption:
                 and rights(victim)
                 and not self._preemption.evictions.is_eviction_blocked(victim, now_ns)
             ),
+            self._preemption.evictions.leaving.as_seen_by(value.namespace),
             self._preemption.evictions.is_leaving,
             usage.trial(),
             pod.evicts_after_ns if gang is None else gang_evicts_after_ns(gang),
@@ -197,7 +197,7 @@ class QuotaPreemption:
             lambda uid: core.cache.pods[uid].started_ns,
             core.cache.budgets,
             len(core.cache.nodes),
-            RunningGangs(core, self._preemption.evictions.is_leaving),
+            self._preemption.evictions.running_gangs(pod.pod.namespace),
             search.rights.order,
         )
         dry_run = core.evaluator.dry_run(

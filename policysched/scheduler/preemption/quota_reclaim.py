@@ -32,21 +32,24 @@ _CHARGE_COST = 3
 @dataclass(slots=True)
 class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
-    holds. `is_leaving`: the pod is terminating or about to be. `usage` judges the pod; `lent` is without reservations: who
-    borrows there has pods that borrow. `evicts_after_ns`: its binds were refused."""
+    holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
+    it. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its
+    binds were refused."""
 
     core: SchedulerCore
     account: QuotaAccount
     rights: EvictionRights
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
+    may_leave: Callable[[PodUid], bool]
     usage: QuotaUsage
     evicts_after_ns: int
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
     _candidates: dict[Hashable, Iterator[ChargedPod]] = field(default_factory=dict)
     """By what they free: those before are victims, or cannot become such in this search any more."""
-    _taken: Counter[GangId] = field(default_factory=Counter)  # victims
+    _taken: Counter[GangId] = field(default_factory=Counter)  # victims that would stay
+    _staying: dict[GangId, int] = field(default_factory=dict)  # members
     _may_go: dict[GangId, bool] = field(default_factory=dict)  # whole
 
     def __post_init__(self) -> None:
@@ -90,7 +93,7 @@ class ReclaimSearch:
     def _add_victim(self, charged: ChargedPod) -> None:
         gang = self.core.gangs.gang_of(charged.pod.uid)
         if gang is not None:
-            self._taken[gang.id] += 1
+            self._taken[gang.id] += not self.may_leave(charged.pod.uid)
         self.victims[charged.pod.uid] = charged
         self._count(charged, -1)
 
@@ -154,26 +157,32 @@ class ReclaimSearch:
         gang = self._gang_below_minimum(charged.pod.uid)
         if gang is None:
             return [charged]
-        remaining = [uid for uid in gang.placed_members if uid not in self.victims and uid != charged.pod.uid]
+        own = charged.pod.uid
+        others = [uid for uid in gang.placed_members if uid not in self.victims and uid != own]
+        remaining = [uid for uid in others if not self.is_leaving(uid)]
         members = [self.account.charged(uid) for uid in remaining]
         return [charged, *(member for member in members if member is not None)]
 
     def _gang_below_minimum(self, uid: PodUid) -> QueuedGang | None:
-        """The gang of the pod, if what is left of it without the pod cannot stay."""
+        """The gang of the pod, if what is left of it without the pod, and without those that others evict, cannot stay."""
         gang = self.core.gangs.gang_of(uid)
         if gang is None or not keeps_minimum(gang):
             return None
-        left = len(gang.placed_members) - self._taken[gang.id] - (uid not in self.victims)
+        if gang.id not in self._staying:
+            self._staying[gang.id] = sum(not self.may_leave(member) for member in gang.placed_members)
+        stays = uid not in self.victims and not self.may_leave(uid)
+        left = self._staying[gang.id] - self._taken[gang.id] - stays
         return gang if left < gang.minimum or gang.disruption is DisruptionMode.ALL else None
 
     def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
-        """The order in which pods become victims: by the policy's order, by priority, then those inside which every
+        """The order in which pods become victims: those that others evict, by the policy's order, by priority, then those inside which every
         entity borrows, then large ones (fewer victims), then the youngest. Pods that a budget protects come last."""
         by_uid = {
             charged.pod.uid: charged
             for charged in sorted(
                 pods,
                 key=lambda charged: (
+                    not self.may_leave(charged.pod.uid),
                     () if self.rights.order is None else self.rights.order(charged.pod),
                     charged.pod.priority,
                     self._levels_within_amount(charged),

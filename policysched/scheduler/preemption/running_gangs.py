@@ -31,16 +31,20 @@ _MEMBERS_PER_STEP = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunningGang:
-    """The placed `members` of a gang, without those that are being evicted, and how many must stay. Valid for one search,
-    which visits the members a few times and not for each node: `once` remembers what it learns of them."""
+    """The placed `members` of a gang, without those that are being evicted, and how many must stay. Those that are `doubtful` may
+    leave or stay, as an eviction for another namespace is not answered: nothing else is spared for them, and a gang that goes whole
+    goes with them. Valid for one search, which visits the members a few times and not for each node: `once` remembers what it
+    learns of them."""
 
     members: Mapping[PodUid, Pod]
     minimum: int
+    doubtful: Collection[PodUid] = frozenset()
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def spare_count(self) -> int:
-        return max(0, len(self.members) - self.minimum)
+        """Beside the doubtful ones."""
+        return max(0, len(self.members) - len(self.doubtful) - self.minimum)
 
     def once(self, what: str, compute: Callable[[Collection[Pod]], Value]) -> Value:
         """What `compute` returns for the members. It is called the first time."""
@@ -73,11 +77,17 @@ GangOf = Callable[[Pod], RunningGang | None]
 
 
 class RunningGangs:
-    """Running gangs for one search, while the cluster does not change. `is_leaving`: a pod's eviction is decided."""
+    """Running gangs for one search, while the cluster does not change. `is_leaving`: a pod's eviction is decided, and the preemptor
+    can count on it. `may_leave`: anybody evicts it."""
 
-    def __init__(self, core: SchedulerCore, is_leaving: Callable[[PodUid], bool]) -> None:
+    def __init__(
+        self,
+        core: SchedulerCore,
+        is_leaving: Callable[[PodUid], bool],
+        may_leave: Callable[[PodUid], bool],
+    ) -> None:
         self._core = core
-        self._is_leaving = is_leaving
+        self._is_leaving, self._may_leave = is_leaving, may_leave
         self._known: dict[PodUid, RunningGang | None] = {}
 
     def __call__(self, pod: Pod) -> RunningGang | None:
@@ -97,7 +107,7 @@ class RunningGangs:
             return None
         pods = self._core.cache.pods
         members = {uid: pods[uid].pod for uid in gang.placed_members if not self._is_leaving(uid)}
-        return _running(members, len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum)
+        return self._running(members, len(members) if gang.disruption is DisruptionMode.ALL else gang.minimum)
 
     def _group_of_another_scheduler(self, pod: Pod) -> RunningGang | None:
         """The PodGroup of a pod that no running policy counts in a gang, if the group requests to be preempted together."""
@@ -107,12 +117,15 @@ class RunningGangs:
         placed = (self._core.cache.ledger.placement(uid) for uid in named)
         members = {placement.pod.uid: placement.pod for placement in placed if placement is not None}
         members = {uid: member for uid, member in members.items() if not self._is_leaving(uid)}
-        return _running(members, len(members))
+        return self._running(members, len(members))
 
-
-def _running(members: Mapping[PodUid, Pod], minimum: int) -> RunningGang | None:
-    """None for one pod: whole or by itself is the same."""
-    return RunningGang(members, minimum) if len(members) > 1 else None
+    def _running(self, members: Mapping[PodUid, Pod], minimum: int) -> RunningGang | None:
+        """None for one pod: whole or by itself is the same. A gang of which others evict all, or too much, counts as if nobody did:
+        if they are refused, what is left has to be enough."""
+        doubtful = frozenset(filter(self._may_leave, members))
+        if len(members) - len(doubtful) < minimum:
+            doubtful = frozenset()
+        return RunningGang(members, minimum, doubtful) if len(members) > 1 else None
 
 
 def keeps_minimum(gang: QueuedGang) -> bool:
@@ -218,8 +231,10 @@ def victim_units(in_order: Sequence[Pod], gang_of: GangOf) -> list[VictimUnit]:
         else:
             members_by_gang.setdefault(gang, []).append(pod)
     for gang, members in members_by_gang.items():
-        needed_count = max(0, len(members) - gang.spare_count)
-        needed, spare = members[:needed_count], members[needed_count:]
+        staying = [pod for pod in members if pod.uid not in gang.doubtful]
+        needed = staying[: max(0, len(staying) - gang.spare_count)]
+        needed_uids = {pod.uid for pod in needed}
+        spare = [pod for pod in members if pod.uid not in needed_uids]
         if needed:
             units.append(VictimUnit(tuple(needed), gang=gang))
         units += [VictimUnit((pod,), spare_of=gang if needed else None) for pod in spare]
@@ -267,7 +282,8 @@ class EvictablePods:
         kept: list[Pod] = []
         for pod, gang in zip(reversed(pods), reversed(gangs), strict=True):
             # The least important members are the spare ones.
-            if gang is not None and not (yield from self._may_go_whole(gang)):
+            is_kept = gang is not None and pod.uid not in gang.doubtful
+            if gang is not None and is_kept and not (yield from self._may_go_whole(gang)):
                 left = spare_left[gang] = spare_left.get(gang, gang.spare_count) - 1
                 if left < 0:
                     continue

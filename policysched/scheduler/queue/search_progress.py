@@ -15,7 +15,7 @@ from policysched.scheduler.queue.entries import PendingPod
 class KeptPlacement:
     """A node that was found for a member, with the victims there, and what it was found for: the node and its pods as they were.
     `is_local`: nothing else counts for it, so that it need not be evaluated again. `disruption`: what a candidate has beside its
-    victims."""
+    victims; `violations`: how many of these violated a budget."""
 
     pod: PendingPod
     spec: Pod
@@ -23,6 +23,7 @@ class KeptPlacement:
     pods: Mapping[PodUid, Pod]
     victims: tuple[Pod, ...]
     disruption: tuple[int, int, tuple[Any, ...]]
+    violations: int
     is_local: bool
     found_ns: int
 
@@ -30,8 +31,9 @@ class KeptPlacement:
 @dataclass(slots=True)
 class SearchProgress:
     """`spared_victims`: in a row of attempts that ended in doubts about them. `kept`: of the last search. `scope`: its
-    domain, and the namespace as it was. `has_fitting`: all that fit without evictions are among them, or were.
-    `failed_domains`: have no placement. `goes_on`: the search ended for others that wait."""
+    domain, the namespace as it was, and the order of the members. `has_fitting`: all that fit without evictions are among them, or were.
+    `failed_domains`: have no placement. `goes_on`: the search ended for others that wait. `placed_anew`: members whose victims
+    violated more budgets than when they were chosen."""
 
     spared_victims: set[PodUid] = field(default_factory=set)
     scope: tuple[object, ...] = ()
@@ -39,3 +41,4 @@ class SearchProgress:
     kept: list[KeptPlacement] = field(default_factory=list)
     failed_domains: set[TopologyDomain] = field(default_factory=set)
     goes_on: bool = False
+    placed_anew: set[PodUid] = field(default_factory=set)
