@@ -1,6 +1,7 @@
 """ResourceSlices as observed, indexed by pool and by the nodes that can use them."""
 
 from collections import Counter
+from collections.abc import Iterable
 
 from policysched.cluster.devices.pools import PoolSlices
 from policysched.model.devices import PoolId, ResourceSlice
@@ -53,7 +54,13 @@ class ResourceSliceIndex:
 
     def candidates_for(self, node: NodeName) -> tuple[ResourceSlice, ...]:
         """The slices of the node, and all slices that several nodes may use."""
-        return (*self._by_node.get(node, {}).values(), *self._of_several_nodes.values())
+        return (*self.of_node(node), *self.of_several_nodes())
+
+    def of_node(self, node: NodeName) -> Iterable[ResourceSlice]:
+        return self._by_node.get(node, {}).values()
+
+    def of_several_nodes(self) -> Iterable[ResourceSlice]:
+        return self._of_several_nodes.values()
 
     def exclusive_node_of(self, pool: PoolId) -> NodeName | None:
         """The only node that can use the pool's devices; None: several can, or it is unknown."""
