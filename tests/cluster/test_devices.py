@@ -624,9 +624,9 @@ def test_claims_with_equal_specs_are_searched_once_per_node(monkeypatch: pytest.
     searched: list[NodeName] = []
     search = AllocationCache._begin_search
 
-    def counting(self: AllocationCache, claims: Any, at: Any, overlay: Any) -> Any:
+    def counting(self: AllocationCache, claims: Any, at: Any, overlay: Any, *more: Any) -> Any:
         searched.append(at.name)
-        return search(self, claims, at, overlay)
+        return search(self, claims, at, overlay, *more)
 
     monkeypatch.setattr(AllocationCache, "_begin_search", counting)
     for name in ("c0", "c1"):

@@ -1094,10 +1094,10 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     search = AllocationCache._begin_search
 
-    def counting(self: AllocationCache, claims: Any, on: Any, overlay: Any) -> Any:
+    def counting(self: AllocationCache, claims: Any, on: Any, overlay: Any, *more: Any) -> Any:
         allocated = () if overlay is None else tuple(sorted(map(str, overlay.usage.whole)))
         made.append((tuple(each.spec_text for each in claims), on.name, allocated))
-        return search(self, claims, on, overlay)
+        return search(self, claims, on, overlay, *more)
 
     monkeypatch.setattr(AllocationCache, "_begin_search", counting)
     return made

@@ -5,7 +5,7 @@ claims together. Pods whose claims request the same share the results, so that t
 costs one lookup per node.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -174,17 +174,8 @@ class DynamicResourcesFilter(FilterKernelBase):
             return None
         of_pod = devices
 
-        def rejections_in(available: AvailableDevices) -> Callable[[Node], DeviceRejection | None]:
-            by_node = ClaimsByNode(of_pod, available)
-
-            def rejection_of(node: Node) -> DeviceRejection | None:
-                rejection = by_node.rejection(node)
-                if rejection is None:
-                    return None
-                claim = None if rejection.claim is None else claim_index(of_pod, rejection.claim)
-                return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
-
-            return rejection_of
+        def rejections_in(available: AvailableDevices) -> _Rejections:
+            return _Rejections(of_pod, available)
 
         return devices, view.device_rejections(text, available.results_stamp, rejections_in)
 
@@ -206,6 +197,30 @@ class DynamicResourcesFilter(FilterKernelBase):
             outcome = by_node.evaluate(located[0])
             messages.append(outcome if isinstance(outcome, str) else None)
         return messages
+
+
+class _Rejections:
+    """Of claims whose results are shared with claims that request the same."""
+
+    def __init__(self, devices: PodResourceClaims, available: AvailableDevices) -> None:
+        self._devices = devices
+        self._by_node = ClaimsByNode(devices, available)
+
+    def of_node(self, node: Node) -> DeviceRejection | None:
+        rejection = self._by_node.rejection(node)
+        if rejection is None:
+            return None
+        claim = None if rejection.claim is None else claim_index(self._devices, rejection.claim)
+        return DeviceRejection(rejection.message, claim, rejection.stops_attempt)
+
+    def groups(self, nodes: Sequence[Node | None]) -> Sequence[Sequence[int]]:
+        looking = self._by_node.groups(nodes)
+        while True:
+            try:
+                next(looking)
+            except StopIteration as end:
+                groups: Sequence[Sequence[int]] = end.value
+                return groups
 
 
 def _masks_by_message(

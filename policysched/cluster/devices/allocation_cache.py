@@ -13,12 +13,14 @@ from functools import cache
 from itertools import islice
 
 from policysched.cluster.devices.allocator import DeviceSearch, DeviceSearchResult
+from policysched.cluster.devices.cel_selectors import CelSelectorError
 from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_counts import DeviceCounts
 from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
 from policysched.cluster.devices.device_taints import DeviceTaints
 from policysched.cluster.devices.device_usage import AllocatedDevices, DeviceUsage
+from policysched.cluster.devices.node_groups import NodeGroup
 from policysched.cluster.devices.pools import DevicePool, PoolSlices, pools_for, visited_devices
 from policysched.cluster.devices.search_limits import (
     DEVICES_PER_STEP,
@@ -26,6 +28,7 @@ from policysched.cluster.devices.search_limits import (
     PIECE_STEPS,
     RESTARTS_MAX,
     SEARCH_CONTINUES,
+    SELECTORS_PER_STEP,
     SLICES_PER_STEP,
     STEPS_EXCEEDED,
     SearchAllowance,
@@ -44,12 +47,15 @@ from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.devices import (
     DeviceClass,
     ResourceClaim,
+    ResourceSlice,
 )
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 
 _OVERLAY_OUTCOMES_MAX = 5_000
 """For one text of specs."""
+_OF_GROUP: Mapping[str, str] = {}
+"""Labels that decide nothing: the group is another one where they change what its nodes can use."""
 
 OVERRUNS_MAX = 8
 """Nodes on which the search for the same claims may exceed its step limit. Then no more nodes are
@@ -182,23 +188,21 @@ class AllocationCache:
         nodes: Mapping[NodeName, Node],
         overlay: DeviceOverlay,
         search: Callable[[Node], object],
+        representatives: Callable[[], Iterable[Node | None]],
     ) -> Iterator[int]:
-        """The same on nodes that the overlay changed since it was searched last for these specs."""
+        """The same on nodes that the overlay changed since it was searched last for these specs. `representatives`: one node of
+        each group, of which the other nodes have the same outcome; None while these are looked at."""
         changed, allowance = overlay.changes_since_search(specs), self._allowance
         if allowance is None or not changed:
             return
-        on = (
-            nodes.values()
-            if None in changed
-            else [node for node in map(nodes.get, filter(None, changed)) if node is not None]
-        )
+        on = representatives() if None in changed else map(nodes.get, filter(None, changed))
         of_pass = self._outcomes.of_specs(specs)
         for _, steps in self._pieces(on, search, of_pass, allowance, ends_nodes=True):
             yield steps
 
     def _pieces(
         self,
-        nodes: Iterable[Node],
+        nodes: Iterable[Node | None],
         search: Callable[[Node], object],
         of_pass: SpecOutcomes,
         allowance: SearchAllowance,
@@ -207,13 +211,16 @@ class AllocationCache:
     ) -> Iterator[tuple[int, int]]:
         """Search the nodes, as long as the slice lasts. Yields how many of them each piece ended, and its steps. `ends_nodes`: each
         that is begun, since a later slice has another overlay."""
-        steps_left, ended = allowance.steps_left, 0
+        steps_left, ended, visited = allowance.steps_left, 0, 0
         for node in nodes:
             self._is_suspended, is_begun = True, False
+            visited += node is None
             while self._is_suspended:
-                if steps_left - allowance.steps_left >= PIECE_STEPS:
-                    yield ended, steps_left - allowance.steps_left
-                    steps_left, ended = allowance.steps_left, 0
+                if (steps := visited + steps_left - allowance.steps_left) >= PIECE_STEPS:
+                    yield ended, steps
+                    steps_left, ended, visited = allowance.steps_left, 0, 0
+                if node is None:
+                    break
                 if allowance.steps_left <= 0 and not (is_begun and ends_nodes):
                     allowance.is_cut_off = True
                     break
@@ -225,7 +232,7 @@ class AllocationCache:
             if allowance.is_cut_off:
                 break
             ended += 1
-        yield ended, steps_left - allowance.steps_left
+        yield ended, visited + steps_left - allowance.steps_left
 
     def _next_number(self) -> int:
         self._last_number += 1
@@ -240,11 +247,15 @@ class AllocationCache:
         on_overlay = 0 if overlay is None else overlay.node_changes.get(node.name, 0)
         if overlay is not None and not (overlay.shared_changes or on_overlay):
             overlay = None
-        state = None if overlay is None else (node.name, overlay.shared_changes, on_overlay)
+        group = None if overlay is None or not overlay.shared_changes else self.group(claims, node, specs)
+        labels = node.labels
+        state = None if overlay is None else (group or node.name, overlay.shared_changes, on_overlay)
+        if overlay is not None and group is not None:
+            state, stamp, labels = (group, overlay.shared_changes, 0), (0, *stamp[1:]), _OF_GROUP
         cached = answers.by_node.get(node.name) if state is None else answers.on_overlays.get(state)
         if (
             cached is not None
-            and cached.labels == node.labels
+            and cached.labels == labels
             and (cached.stamp == stamp or cached.number in self.accepted)
             and (cached.stamp == stamp or not self._confirms or self._still_holds(claims, node, cached))
         ):
@@ -262,7 +273,7 @@ class AllocationCache:
             self._allowance.steps_left -= NODE_STEPS
         if overlay is None and self._allowance is not None:
             return self._search_until_cut_off(claims, node, answers, self._allowance)
-        search = begun or self._begin_search(claims, node, overlay)
+        search = begun or self._begin_search(claims, node, overlay, None if group is None else group.pools)
         steps_max = None if self._pass is None else PIECE_STEPS
         is_over, outcome = self._advance(search, steps_max)
         if not is_over and overlay is not None:
@@ -273,11 +284,41 @@ class AllocationCache:
             answers.by_node[node.name] = CachedOutcome(stamp, node.labels, outcome)
             answers.overruns += exceeded
             return outcome
-        answers.on_overlays[state] = CachedOutcome(stamp, node.labels, outcome)
+        answers.on_overlays[state] = CachedOutcome(stamp, labels, outcome)
         overlay.overruns[specs] += exceeded
         if len(answers.on_overlays) > _OVERLAY_OUTCOMES_MAX:
             answers.on_overlays.popitem(last=False)
         return outcome
+
+    def group(self, claims: Sequence[ResourceClaim], node: Node, specs: Specs) -> NodeGroup | None:
+        """The nodes with the same outcome for these claims, also beside allocations of an overlay. None: this one alone."""
+        stamp = self._stamps.of_slices(node.name)[1], self._stamps.of_node(node.name)[2]
+        groups = self._outcomes.of_specs(specs).groups
+        return groups.of(node.name, self._pools_of(node), stamp, lambda each: self._may_select(claims, each))
+
+    def _may_select(self, claims: Sequence[ResourceClaim], resource_slice: ResourceSlice) -> bool:
+        """Whether a request gets a device of the slice where all are free, or an error."""
+        asks = {
+            (ask.class_name, ask.selectors): None
+            for claim in claims
+            for request in claim.requests
+            for ask in (*((request.exactly,) if request.exactly else ()), *request.first_available)
+        }
+        if self._allowance is not None:
+            self._allowance.steps_left -= len(asks) * len(resource_slice.devices) // SELECTORS_PER_STEP
+        for class_name, of_request in asks:
+            of_class = self._classes.get(class_name)
+            if of_class is None or None in (selectors := (*of_class.selectors, *of_request)):
+                return True
+            for index in range(len(resource_slice.devices)):
+                try:
+                    if all(
+                        self.selector_results.matches(str(each), resource_slice, index) for each in selectors
+                    ):
+                        return True
+                except CelSelectorError:
+                    return True
+        return False
 
     def search_uncached(
         self, claims: Sequence[ResourceClaim], node: Node, overlay: DeviceOverlay | None

@@ -1,10 +1,10 @@
 """The devices available to pods: as observed, minus reservations. Kernels and the reference
 implementation read this view."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 
 from policysched.cluster.devices.device_cache import DeviceCache
-from policysched.cluster.devices.device_overlay import DeviceOverlay
+from policysched.cluster.devices.device_overlay import DeviceOverlay, Groups
 from policysched.cluster.devices.reservations import DeviceChoice
 from policysched.cluster.devices.search_outcomes import SearchOutcome, Specs
 from policysched.model.devices import DeviceAllocation, DeviceClass, DeviceKind, PoolId, ResourceClaim
@@ -72,6 +72,15 @@ class AvailableDevices:
         if self._uncached:
             return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
         return self._devices.allocation_cache.find(claims, node, self._overlay, specs)
+
+    def groups(
+        self, claims: Sequence[ResourceClaim], nodes: Sequence[Node | None], specs: Specs
+    ) -> Generator[None, None, Groups]:
+        """The positions of the nodes, together where `find` has the same result beside what the overlay allocates of devices that
+        several nodes share. Yields for each node that is looked at."""
+        overlay, group = self._overlay, self._devices.allocation_cache.group
+        assert overlay is not None, "without an overlay nodes have no groups"
+        return overlay.groups(specs, nodes, self.stamp, lambda node: group(claims, node, specs))
 
     @property
     def stamp(self) -> int:

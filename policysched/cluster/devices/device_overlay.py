@@ -1,13 +1,19 @@
 """The devices that a hypothetical cluster allocates, such as those of earlier members of a gang."""
 
 from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.devices.allocator import DeviceSearch
 from policysched.cluster.devices.device_usage import DeviceUsage
+from policysched.cluster.devices.node_groups import NodeGroup
 from policysched.cluster.devices.search_outcomes import Specs
 from policysched.model.devices import DeviceAllocation
 from policysched.model.identifiers import NodeName, ResourceClaimKey
+from policysched.model.nodes import Node
+
+Groups = Sequence[Sequence[int]]
+"""Positions in a list."""
 
 
 @dataclass(slots=True)
@@ -24,6 +30,7 @@ class DeviceOverlay:
     suspended: tuple[Specs, NodeName, DeviceSearch] | None = None
     _changes: list[NodeName | None] = field(default_factory=list)
     _searched: dict[Specs, int] = field(default_factory=dict)
+    _groups: dict[Specs, list[tuple[int, Sequence[Node | None], Groups]]] = field(default_factory=dict)
 
     def note_change(self, node: NodeName | None, allocation: DeviceAllocation) -> None:
         """`node`: the only one that can use the devices of a pool; None: several can."""
@@ -37,6 +44,28 @@ class DeviceOverlay:
         """Since the last call for these specs."""
         searched, self._searched[specs] = self._searched.get(specs, 0), len(self._changes)
         return set(self._changes[searched:])
+
+    def groups(
+        self,
+        specs: Specs,
+        nodes: Sequence[Node | None],
+        stamp: int,
+        group_of: Callable[[Node], NodeGroup | None],
+    ) -> Generator[None, None, Groups]:
+        """The positions of nodes of the same group. Kept for the other members, for the search and the evaluation. Yields for each
+        node, unless they are kept."""
+        kept = self._groups.setdefault(specs, [])
+        for known_stamp, known_nodes, groups in kept:
+            if known_stamp == stamp and known_nodes == nodes:
+                return groups
+        by_group: dict[NodeGroup | NodeName, list[int]] = {}
+        for position, node in enumerate(nodes):
+            if node is not None:
+                by_group.setdefault(group_of(node) or node.name, []).append(position)
+            yield
+        kept[1:] = kept[:1]
+        kept[:1] = [(stamp, list(nodes), list(by_group.values()))]
+        return kept[0][2]
 
     def take_suspended(self, specs: Specs, node: NodeName) -> DeviceSearch | None:
         """The search that is to go on, if it is for these specs on this node."""

@@ -40,7 +40,13 @@ def search_nodes(
     cache, specs, shared_stamp = devices.allocation_cache, tuple(texts), available.shared_stamp
     if overlay is not None:
         on_overlay = ClaimsByNode(claims, available.with_overlay(overlay))
-        yield from cache.search_on_overlay(specs, cluster.nodes, overlay, on_overlay.on)
+
+        def representatives() -> Iterator[Node | None]:
+            listed = list(nodes)
+            groups = yield from on_overlay.groups(listed)
+            yield from (listed[group[0]] for group in groups)
+
+        yield from cache.search_on_overlay(specs, cluster.nodes, overlay, on_overlay.on, representatives)
         return
     if cache.are_searched(specs, nodes, shared_stamp) or too_many_selectors_message([pod], devices):
         return

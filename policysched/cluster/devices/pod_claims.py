@@ -7,7 +7,7 @@ more claim, which is created then. Source: `pkg/scheduler/framework/plugins/dyna
 kubernetes v1.36.3.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from policysched.cluster.devices.allocation import allocation_score, build_alloc
 from policysched.cluster.devices.allocator import DeviceSearchResult
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.binding_conditions import has_binding_conditions, is_unbindable
+from policysched.cluster.devices.device_overlay import Groups
 from policysched.cluster.devices.device_requests import CLAIM_PLACEHOLDER, DeviceSearchFailed
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping, requests_and_mappings
 from policysched.cluster.devices.reservations import DeviceChoice
@@ -270,6 +271,14 @@ class ClaimsByNode:
             known = _Claims((*self._devices.claims, extended_claim), self._available)
             self._with_extended[extended_claim.spec_text] = known
         return known
+
+    def groups(self, nodes: Sequence[Node | None]) -> Generator[None, None, Groups]:
+        """The positions of the nodes, together where `on` has the same result on an overlay. Yields for each node that is looked
+        at."""
+        claims = self._of_all_nodes
+        if self._devices.extended is not None or claims.by_terms:  # they depend on the node itself
+            return [(position,) for position, node in enumerate(nodes) if node is not None]
+        return (yield from self._available.groups(claims.unallocated, nodes, claims.specs))
 
     def rejection(self, node: Node) -> DevicesRejection | None:
         """Why the node is infeasible, and the claim that the message names; None if it is feasible."""

@@ -28,6 +28,8 @@ NODE_STEPS = 5
 """A search on a node takes as long as so many steps more. They count for the slice, and not for the attempt."""
 SLICES_PER_STEP, DEVICES_PER_STEP = 4, 64
 """The same for the slices that a node may be able to use, and for devices that are visited for it alone, when slices changed."""
+SELECTORS_PER_STEP = 8
+"""And for the results of selectors that tell which devices claims can get."""
 MEMBER_STEPS_MAX = 100
 """Those of a slice for a gang beyond them, for each member: enough to search the nodes again that members changed."""
 SEARCH_CONTINUES = (

@@ -7,6 +7,7 @@ from operator import is_
 
 from policysched.cluster.devices.allocator import DeviceSearch, DeviceSearchResult
 from policysched.cluster.devices.device_requests import DeviceSearchFailed
+from policysched.cluster.devices.node_groups import NodeGroup, NodeGroups
 from policysched.cluster.devices.pools import DevicePool
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
@@ -58,13 +59,16 @@ class SuspendedSearch:
 
 @dataclass(slots=True)
 class SpecOutcomes:
-    """`on_overlays`: by node and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
+    """`on_overlays`: by node or group of nodes, and what an overlay allocates there. `overruns`: searches that exceeded the step limit since
     `stamp`. `searched`: so many nodes, in their order, were searched in pieces, with these shared devices; `is_known`: once all were;
     `restarts`: how often what was read changed before that; `is_outdated`: some were searched before a change; `number`: of the results
     since the first of them."""
 
     by_node: dict[NodeName, CachedOutcome] = field(default_factory=dict)
-    on_overlays: OrderedDict[tuple[NodeName, int, int], CachedOutcome] = field(default_factory=OrderedDict)
+    on_overlays: OrderedDict[tuple[NodeName | NodeGroup, int, int], CachedOutcome] = field(
+        default_factory=OrderedDict
+    )
+    groups: NodeGroups = field(default_factory=NodeGroups)
     stamp: Hashable = None
     overruns: int = 0
     searched: tuple[Hashable, int] = None, 0

@@ -6,7 +6,7 @@ when devices that several nodes share change. Replicas of a pod then recompute a
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -25,7 +25,12 @@ class DeviceRejection(NamedTuple):
     stops_attempt: bool
 
 
-DeviceRejectionCheck = Callable[[Node], DeviceRejection | None]
+class DeviceRejections(Protocol):
+    """Of the same claims. `groups`: the positions of nodes, together where the rejection is the same."""
+
+    def of_node(self, node: Node) -> DeviceRejection | None: ...
+    def groups(self, nodes: Sequence[Node | None]) -> Sequence[Sequence[int]]: ...
+
 
 _CACHED_COLUMNS_MAX = 16
 
@@ -77,7 +82,7 @@ class DeviceRejectionCache:
         spec: Hashable,
         revision: Hashable,
         stamp: Hashable,
-        check: DeviceRejectionCheck,
+        rejections: DeviceRejections,
     ) -> DeviceRejectionCodes:
         """The whole current column. Read-only. Where searches exceeded their limit, it is kept until `stamp` changes, with
         devices of any node: then they are searched again."""
@@ -100,7 +105,7 @@ class DeviceRejectionCache:
         column = cached.rejection_codes
         for row in stale_rows:
             node = rows.nodes[row]
-            column.codes[row] = 0 if node is None else column.code(check(node))
+            column.codes[row] = 0 if node is None else column.code(rejections.of_node(node))
         cached.position = rows.log_end
         self._columns.move_to_end(spec)
         reasons = {rejection.reason for rejection in column.rejections if rejection is not None}

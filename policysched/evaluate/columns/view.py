@@ -20,7 +20,7 @@ from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeReservations
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
-from policysched.evaluate.columns.device_rejections import DeviceRejectionCheck, DeviceRejectionCodes
+from policysched.evaluate.columns.device_rejections import DeviceRejectionCodes, DeviceRejections
 from policysched.evaluate.columns.free_volume_index import MatchingVolumes
 from policysched.evaluate.columns.gang_members import GangMembers, GangMemberSpec, HypotheticalGangMembers
 from policysched.evaluate.columns.metric_column import MetricColumn
@@ -193,28 +193,28 @@ class View:
         self,
         spec: Hashable,
         revision: Hashable,
-        checks: Callable[[AvailableDevices], DeviceRejectionCheck],
+        rejections_in: Callable[[AvailableDevices], DeviceRejections],
     ) -> DeviceRejectionCodes:
-        """The results of a check by row of the view, including the overlay's reservations. Cached by
-        the claims' `spec` until `revision` changes. `checks` gives the one for a cluster, on one node after the other."""
+        """The rejections by row of the view, including the overlay's reservations. Cached by
+        the claims' `spec` until `revision` changes. `rejections_in`: those of a cluster."""
         self.reads_only_columns = False
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
         rejections = columns.device_rejections.column_for(
-            columns, spec, revision, available.stamp, checks(available)
+            columns, spec, revision, available.stamp, rejections_in(available)
         )
         if overlay is None or not (overlay.node_changes or overlay.shared_changes):
             return replace(rejections, codes=rejections.codes[self.rows])
-        rejections, check = deepcopy(rejections), checks(available.with_overlay(overlay))
-        rows = (
-            [columns.row(name) for name in overlay.node_changes]
-            if not overlay.shared_changes
-            else range(columns.size)
-        )
-        for row in rows:
-            node = None if row is None else columns.nodes[row]
-            if row is not None and node is not None:
-                rejections.codes[row] = rejections.code(check(node))
+        rejections, on_overlay = deepcopy(rejections), rejections_in(available.with_overlay(overlay))
+        if overlay.shared_changes:
+            groups = on_overlay.groups(columns.nodes[: columns.size])
+        else:
+            changed = map(columns.row, overlay.node_changes)
+            groups = [(row,) for row in changed if row is not None]
+        for group in groups:
+            node = columns.nodes[group[0]]
+            if node is not None:
+                rejections.codes[list(group)] = rejections.code(on_overlay.of_node(node))
         return replace(rejections, codes=rejections.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
