@@ -148,6 +148,29 @@ def test_a_new_pod_is_not_behind_hundreds_of_its_namespace_that_are_slow_or_fail
     on_virtual_time(scenario)
 
 
+def test_a_namespace_that_answers_after_a_second_is_bound_beside_new_ones_that_never_do() -> None:
+    """The youngest requests were given up, so half of its own: they waited for minutes among those that hang."""
+
+    async def scenario() -> None:
+        class Mixed(Server):
+            async def request(self, request: ApiRequest) -> ApiResponse:
+                return await (slow if "/slow" in request.path else ill).request(request)
+
+        slow, ill = hanging(1.0, BOUND), hanging(5.0)
+        binding = Binding(Mixed(lambda _: None))
+
+        async def attack() -> None:
+            for number in range(2_000):
+                binding.binder.put(one(f"bad{number}", "web"))
+                await asyncio.sleep(0.04)
+
+        async with running(binding.binder.run(), attack()):
+            await asyncio.sleep(8.0)
+            assert await longest_wait_s(binding, lambda number: f"slow{number}", times=30) < 2.0
+
+    on_virtual_time(scenario)
+
+
 def test_binds_whose_requests_are_given_up_are_sent_again_with_all_their_time() -> None:
     async def scenario() -> None:
         binding = Binding(server := hanging(1.0, BOUND))

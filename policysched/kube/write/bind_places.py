@@ -91,10 +91,10 @@ class BindPlaces:
         self._throttled += 1
 
     def surplus(self) -> PendingBind | None:
-        """A request to give up: the one that began last, so that some have their answer."""
+        """A request to give up: the oldest, so that each has as much time as there is."""
         if not self._surplus or self._leaving >= LEAVING_MAX:
             return None
-        pending = self._surplus.popitem()[0]
+        pending = self._surplus.popitem(last=False)[0]
         pending.is_leaving = True
         self._leaving += 1
         return pending
