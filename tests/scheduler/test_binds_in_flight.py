@@ -105,7 +105,7 @@ def test_a_bind_counts_while_it_is_sent(*, is_removed_first: bool) -> None:
 
     binds.add(bind)
     assert list(binds.prompt) == [web.uid]
-    binds.begin_prebind(web.uid, PrebindState(bind, PrebindRequirements(None, DeviceChoice()), 0))
+    binds.begin_prebind(web.uid, PrebindState(bind, PrebindRequirements(None, DeviceChoice()), 0, 1))
     assert not list(binds.prompt)
     if is_removed_first:
         binds.remove(web.uid, 0)
