@@ -23,6 +23,7 @@ class Bench:
         self.requests = 0
         self.released = asyncio.Event()
         self.is_hanging = False
+        self.is_refusing = False
 
     def put(self, *namespaces: str) -> None:
         for namespace in namespaces:
@@ -39,6 +40,9 @@ class Bench:
             await send_in_turn(lambda: self.request(1.1))
         else:
             await send_in_turn(lambda: self.request(0.01))
+            while self.is_refusing:
+                await asyncio.sleep(0.3)
+                await send_in_turn(lambda: self.request(0.01))
         self.ended.append(namespace)
 
     async def request(self, takes_s: float) -> None:
@@ -140,6 +144,26 @@ def test_a_new_namespace_finds_a_place_beside_dozens_that_begin_to_hang_at_once(
         await asyncio.sleep(0.1)
         bench.put("other")
         await until(lambda: bench.ended, "its command", within_s=0.05)
+
+    scene(body)
+
+
+def test_others_wait_for_no_hanging_request_after_an_outage_of_the_server() -> None:
+    """All who repeat requests meanwhile are slow afterwards: they waited for two minutes beside forty that hang."""
+
+    async def body(bench: Bench) -> None:
+        bench.put("other", *[f"hanging {index}" for index in range(40)] * 4)
+        await asyncio.sleep(30)
+        bench.is_refusing = True
+        bench.put("other")
+        await asyncio.sleep(3)
+        assert bench.ended == ["other"]
+        bench.is_refusing = False
+        await until(lambda: len(bench.ended) == 2, "its end", within_s=0.35)
+        bench.begun.clear()
+        bench.ended.clear()
+        await bench.assert_others_find_places(during_s=9)
+        assert bench.requests <= (UNKNOWN_PLACES + 2) * WORKERS
 
     scene(body)
 

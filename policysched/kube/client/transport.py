@@ -50,7 +50,7 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 """Of the response to a write. It has one object at most, of which etcd takes 1.5 MiB."""
 
 CONNECTIONS_MAX_DEFAULT = 256
-"""All writers together need up to 120, and for some seconds two more for each namespace whose webhooks begin to hang."""
+"""All writers together need up to 150, and for some seconds two more for each namespace whose webhooks begin to hang."""
 
 
 class TransportError(Exception):

@@ -3,7 +3,8 @@
     put ──► waiting ──► one of `workers` places ──────────────────────► finished
                │                └── after SLOW_AFTER_S: the place is free, and the namespace slow
                ├── of an unknown namespace: one of UNKNOWN_PLACES times as many other places, one each, while a request hangs
-               └── of a slow namespace: without a place, each request with one of `workers` permits
+               └── of a slow namespace: without a place, each request with one of half as many permits as `workers`, and
+                   after one that hung lately with one of `workers` others
 
 A namespace is unknown until a command of it was prompt in the last PROMPT_FOR_S: nothing tells it from one that hangs, and any
 number of those can begin to hang at once. Those that are known have places of their own.
@@ -12,6 +13,9 @@ a command is prompt SLOW_FOR_S after its last slow one, or it has had none for s
 is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`), and that of the one
 that took longest is at fault: commands of others with one that was slow lately are slow from their begin. Binds have their own rules
 (`kube.write.bind_queue`).
+
+While the server refuses all connections, whoever repeats a request becomes slow, and is prompt again when it answers. So only a
+namespace with a request that took SLOW_AFTER_S itself in the last SLOW_FOR_S waits for those that hang.
 """
 
 import asyncio
@@ -66,7 +70,8 @@ class _Places:
 class _Turn:
     """Of one command."""
 
-    permits: asyncio.Semaphore
+    slow: "_SlowRequests"
+    key: Hashable
     places: "_Places | None"
     """Of which it has one. None: it has none."""
     taken: "_Places | None"
@@ -74,6 +79,8 @@ class _Turn:
     unknown: set[Hashable]
     """Its namespaces that were when it began."""
     is_sending: bool = False
+    sent_s: float = 0.0
+    """When its last request from its place was sent."""
     waited_s: float = 0.0
     """For permits."""
     blamed: Hashable = None
@@ -92,7 +99,7 @@ class _Turn:
             self.taken = None
 
     async def send_from_place(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
-        self.is_sending = True
+        self.is_sending, self.sent_s = True, asyncio.get_running_loop().time()
         try:
             return await send()
         finally:
@@ -105,6 +112,54 @@ class _Turn:
         if now_s - self.since_s > self.longest_s:
             self.slowest, self.longest_s = self.blamed, now_s - self.since_s
         self.since_s = now_s
+
+
+class _SlowRequests:
+    """Permits of requests without a place. One of a namespace whose requests did not hang lately is free for others as soon as its
+    request does, up to a limit."""
+
+    def __init__(self, workers: int) -> None:
+        self._permits = asyncio.Semaphore(max(1, workers // 2))
+        self._permits_of_hanging = asyncio.Semaphore(workers)
+        self._hung_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
+        self._late_max = max(1, workers // 2)
+        self._late = 0
+        """Requests whose permits are free for others."""
+
+    def note_late(self, key: Hashable) -> None:
+        """A request of this namespace hangs."""
+        now_s = asyncio.get_running_loop().time()
+        self._hung_lately.expire(now_s)
+        self._hung_lately.note(key, now_s)
+
+    async def send(self, turn: _Turn, send: Callable[[], Awaitable[Answer]]) -> Answer:
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        self._hung_lately.expire(asked_s)
+        key = turn.key if turn.blamed is None else turn.blamed
+        hangs = any(member in self._hung_lately for member in (key, *_members(key)))
+        permits = self._permits_of_hanging if hangs else self._permits
+        await permits.acquire()
+        turn.waited_s += loop.time() - asked_s
+        is_late = False
+
+        def note_late() -> None:
+            nonlocal is_late
+            self.note_late(key)
+            if not hangs and self._late < self._late_max:
+                is_late = True
+                self._late += 1
+                permits.release()
+
+        timer = loop.call_later(SLOW_AFTER_S, note_late)
+        try:
+            return await send()
+        finally:
+            timer.cancel()
+            if is_late:
+                self._late -= 1
+            else:
+                permits.release()
 
 
 _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
@@ -125,11 +180,7 @@ async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
         return await send()
     if turn.places is not None:
         return await turn.send_from_place(send)
-    loop = asyncio.get_running_loop()
-    began_s = loop.time()
-    async with turn.permits:
-        turn.waited_s += loop.time() - began_s
-        return await send()
+    return await turn.slow.send(turn, send)
 
 
 class NamespaceTurns(Generic[Command]):
@@ -140,7 +191,7 @@ class NamespaceTurns(Generic[Command]):
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._share = max(1, workers * 3 // 4)
-        self._permits = asyncio.Semaphore(workers)
+        self._slow_requests = _SlowRequests(workers)
         self._namespaces: dict[Hashable, _Namespace[Command]] = {}
         self._slow_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
         self._ring: deque[_Namespace[Command]] = deque()  # those with waiting commands
@@ -226,7 +277,7 @@ class NamespaceTurns(Generic[Command]):
                 command = namespace.waiting.popleft()
                 if not namespace.waiting:
                     self._ring.pop()
-                return namespace, command, _Turn(self._permits, places, places, unknown)
+                return namespace, command, _Turn(self._slow_requests, namespace.key, places, places, unknown)
         return None
 
     def _unknown_of(self, key: Hashable) -> set[Hashable]:
@@ -273,15 +324,20 @@ class NamespaceTurns(Generic[Command]):
     def _leave_place(self, turn: _Turn, namespace: _Namespace[Command]) -> None:
         """Whatever others do: its command may never end."""
         if turn.places is not None:
+            hangs = turn.is_sending and asyncio.get_running_loop().time() - turn.sent_s >= SLOW_AFTER_S / 2
             turn.leave_place()
-            self._note_slow(namespace, turn)
+            blamed = self._note_slow(namespace, turn)
+            if hangs:
+                self._slow_requests.note_late(blamed)
             self._wake.set()
 
-    def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> None:
+    def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> Hashable:
+        """Who is at fault."""
         namespace.is_slow, namespace.active_max = True, SLOW_SHARE
         turn.end_request()
         blamed = namespace.key if turn.slowest is None else turn.slowest
         self._slow_lately.note(blamed, asyncio.get_running_loop().time())
+        return blamed
 
     def _was_slow(self, key: Hashable) -> bool:
         """Lately, or one of its namespaces."""
