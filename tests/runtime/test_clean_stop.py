@@ -12,12 +12,13 @@ from policysched.daemon.process import ExitReason
 from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent
 from policysched.kube.write.open_writes import SERVER_TIMEOUT_S
 from policysched.model.identifiers import PodUid
+from policysched.runtime import scheduler_app
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.transport import MemoryTransport
-from policysched.scheduler.commands import Evict, Victim
+from policysched.scheduler.commands import Command, Evict, Victim
 from tests.devices import claim_manifest, claiming, class_manifest, gpu, new, slice_manifest
 from tests.kube.world import World, on_virtual_time, until
-from tests.runtime.test_scheduler_app import PLAIN, app_on, elected, put_policies
+from tests.runtime.test_scheduler_app import PLAIN, add_gang, app_on, elected, full_of_low_pods, put_policies
 
 WEBHOOK = 'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: EOF'
 PROMPT_S = 0.5
@@ -292,5 +293,49 @@ def test_a_stop_does_not_wait_for_the_reports_of_a_namespace_that_refuses_them()
         assert app.reporter.pending_writes
 
         assert await stop(app, run) < PROMPT_S
+
+    on_virtual_time(scenario)
+
+
+def test_a_stop_while_evictions_for_a_gang_are_begun_evicts_for_all_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        full_of_low_pods(world, nodes=8)
+        app = app_on(world, world.transport(), settings=SETTINGS)
+        core, decide = app.scheduler._core, app.scheduler.decide
+        core.limits = replace(core.limits, attempt_step_cost_max=1)
+        evictions = 0
+
+        def watched(now_ns: int) -> list[Command]:
+            """It stands still after the first ones."""
+            nonlocal evictions
+            if evictions:
+                return []
+            commands = decide(now_ns)
+            evictions = sum(isinstance(command, Evict) for command in commands)
+            if evictions:
+                assert app.scheduler.attempt_in_progress
+                asyncio.get_running_loop().call_later(0.105, app.request_stop)
+            return commands
+
+        async def other_tasks() -> None:
+            """They take long."""
+            await asyncio.sleep(0.01)
+
+        monkeypatch.setattr(scheduler_app, "STEPS_PER_SLICE_MAX", 1)
+        monkeypatch.setattr(app, "_run_other_tasks", other_tasks)
+        monkeypatch.setattr(app.scheduler, "decide", watched)
+        run = asyncio.ensure_future(app.run())
+        await until(lambda: app.scheduler.synced, "the first lists")
+        add_gang(world, 8)
+
+        await run
+
+        assert 0 < evictions < 8
+        assert not app.scheduler.attempt_in_progress
+        kept = [pod for pod in world.local.list("pods") if pod["metadata"]["name"].startswith("low")]
+        assert [pod for pod in kept if not pod["metadata"].get("deletionTimestamp")] == []
 
     on_virtual_time(scenario)
