@@ -34,6 +34,8 @@ EvaluationKey = tuple[Plan, Hashable]
 _CACHE_BYTES_MAX = 64 * 2**20
 _OVERLAY_VARIANT_BYTES_MAX = 16 * 2**20
 _EVALUATIONS_MIN = 4
+_OUTDATED_AT_ONCE = 128
+_OUTDATED_BY_NEW = 4
 _BYTES_PER_EVALUATION = 12 * 1024  # whatever the number of nodes: specialized rules, and the pod
 _BYTES_PER_ROW = 120  # of an evaluation: masks, totals and a few scores
 _BYTES_PER_SCORE = 16  # more for each score beyond a few
@@ -88,6 +90,7 @@ class EvaluationCache:
         self._row_bytes_total = 0
         self._variants = Counter[Variant]()
         """With the number of evaluations that keep each: the plan may have dropped it."""
+        self._outdated: list[EvaluationKey] = []
         self._variant_bytes_total = 0
         self._pod_bytes_total = 0
         self._last_read: tuple[EvaluationKey, Evaluation] | None = None  # whose last pod is not weighed yet
@@ -96,12 +99,16 @@ class EvaluationCache:
         """Those of the overlay before, for as long as this one lives."""
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Drop the evaluations of other plans."""
+        """Drop the evaluations of other plans: of thousands a part now, and some with each new one."""
         self._overlay_evaluations = self._overlay_left = self._last_read = None
-        for key in [
-            key_of_evaluation for key_of_evaluation in self._evaluations if key_of_evaluation[0] not in plans
-        ]:
-            self._drop(key)
+        self._outdated = [key for key in self._evaluations if key[0] not in plans]
+        self._drop_outdated(_OUTDATED_AT_ONCE)
+
+    def _drop_outdated(self, count: int) -> None:
+        dropped, self._outdated[-count:] = self._outdated[-count:], []
+        for key in dropped:
+            if key in self._evaluations:  # not evicted meanwhile
+                self._drop(key)
 
     def forget(self, plan: Plan) -> None:
         """Drop the evaluations of a plan, one of which may be half updated."""
@@ -319,6 +326,8 @@ class EvaluationCache:
         self._evict()
 
     def _evict(self) -> None:
+        if self._outdated:
+            self._drop_outdated(_OUTDATED_BY_NEW)
         while self._bytes > _CACHE_BYTES_MAX and len(self._evaluations) > _EVALUATIONS_MIN:
             self._drop(next(iter(self._evaluations)))
 

@@ -36,6 +36,7 @@ class PolicyPods(Protocol):
         self, program: Program, plan: Plan, now_ns: int
     ) -> Iterator[dict[PodUid, PreEnqueueResult]]: ...
     def pods_of(self, policy: str) -> Iterator[Pod]: ...
+    def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]: ...
     def forget(self, policy: str) -> None: ...
     def enqueue_again(
         self,
@@ -62,7 +63,7 @@ _DONE = object()
 
 @dataclass(slots=True)
 class _PlanInPreparation:
-    """A plan in preparation: first its rules and columns, then the pre-enqueue result of each pod. `is_ready`: it takes over after
+    """A plan in preparation: first its rules and columns, then the pre-enqueue result of each pod, then its parked pods await it. `is_ready`: it takes over after
     the pause of an attempt."""
 
     program: Program
@@ -70,6 +71,7 @@ class _PlanInPreparation:
     plan: Plan | None = None
     pod_results: Iterator[dict[PodUid, PreEnqueueResult]] = field(default_factory=lambda: iter(()))
     precomputed: dict[PodUid, PreEnqueueResult] = field(default_factory=dict)
+    unparking: Iterator[None] | None = None
     is_ready: bool = False
 
 
@@ -119,7 +121,7 @@ class PolicyReload:
             if not core.policies.still_wanted(preparation.program)
         ]
         for name in unwanted:
-            self._drop_preparation(name)
+            self._give_up_preparation(name, now_ns)
             core.quotas.forget_prepared(name)
         if unwanted:  # edits that follow one another must not leave behind what each began
             self._retain_prepared()
@@ -231,6 +233,13 @@ class PolicyReload:
         self._core.unstarted_policies.discard(policy)
         self._end_turns(policy)
 
+    def _give_up_preparation(self, policy: str, now_ns: int) -> None:
+        """The pods that await the text are enqueued by the active one again."""
+        unparking = self._in_preparation[policy].unparking
+        self._drop_preparation(policy)
+        if unparking is not None and policy in self._core.policies.running:
+            self._pods.enqueue_again(policy, now_ns, at_once=False)
+
     def _prepare(self, preparation: _PlanInPreparation, now_ns: int, *, beside_pause: bool) -> None:
         name = preparation.program.name
         try:
@@ -249,6 +258,10 @@ class PolicyReload:
             preparation.is_ready = True
             return
         assert preparation.plan is not None, f"{name} is not compiled"
+        if name in self._core.policies.running:
+            preparation.unparking = preparation.unparking or self._pods.unpark_in_steps(name, now_ns)
+            if next(preparation.unparking, _DONE) is not _DONE:
+                return
         self._drop_preparation(name)
         self._activate(
             preparation.program,
@@ -323,7 +336,7 @@ class PolicyReload:
 
     def _start_preparation(self, program: Program, now_ns: int) -> None:
         if program.name in self._in_preparation:
-            self._drop_preparation(program.name)
+            self._give_up_preparation(program.name, now_ns)
         preparation = self._in_preparation[program.name] = _PlanInPreparation(program)
         preparation.columns = self._build_in_steps(preparation, now_ns)
         self._turns.add(self._owner(program.name), program.name)

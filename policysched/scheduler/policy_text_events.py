@@ -63,6 +63,7 @@ class PolicyTextEvents:
         self._precomputed: dict[str, Mapping[PodUid, PreEnqueueResult]] = {}
         self._started: set[str] = set()  # policies whose pods were queued by this process
         self._starting: set[str] = set()  # those for the first time
+        self._unparking: set[str] = set()  # policies that are about to get a new text
 
     def next_time_ns(self) -> None:
         """`slices` and `counts` have their own turns."""
@@ -115,6 +116,13 @@ class PolicyTextEvents:
                 continue
         yield results
 
+    def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]:
+        """Parked pods await the text that is about to take over: in one piece their groups would take 10 us each. No pod of the
+        policy is attempted until `enqueue_again`."""
+        self._unparking.add(policy)
+        self._core.changing_policies.add(policy)
+        yield from self._core.queue.unpark_in_steps(policy, now_ns)
+
     def enqueue_again(
         self,
         policy: str,
@@ -133,21 +141,27 @@ class PolicyTextEvents:
         core.queue.drop_policy(policy, rules)
         core.records.counters.shadows.retain_rules(policy, rules)
         self._discard_parts(policy)
-        pods = [core.cache.pods[uid] for uid in self._membership.uids_of(policy)]
-        namespaces = {observed.pod.namespace for observed in pods}
+        # In one piece, and there may be tens of thousands: nothing is done for a pod that needs nothing.
+        may_be_slow = running.plan.pre_enqueue_operations > POD_OPERATIONS_AT_ONCE_MAX
+        has_gangs, uids = running.program.gang is not None, self._membership.uids_of(policy)
+        namespaces = {core.cache.pods[uid].pod.namespace for uid in uids} if has_gangs else ()
         self._enqueuer.forget_gangs(core.gangs.begin_replacing(policy, namespaces))
         core.changing_policies.add(policy)
+        self._unparking.discard(policy)
         if policy not in self._started:
             self._started.add(policy)
             self._starting.add(policy)
         self._precomputed[policy] = precomputed
         pending, placed = defaultdict[str, list[PodUid]](list), defaultdict[str, list[PodUid]](list)
-        # In one piece, and there may be tens of thousands: nothing is done for a pod that needs nothing.
-        may_be_slow = running.plan.pre_enqueue_operations > POD_OPERATIONS_AT_ONCE_MAX
-        has_gangs = running.program.gang is not None
+        of_all = pending[""]
         with self._enqueuer.using(precomputed):
-            for observed in pods:
-                uid, namespace = observed.pod.uid, observed.pod.namespace
+            for uid in uids:
+                pod = core.pods.get(uid)
+                if pod is not None and pod.state is QueueState.AWAITING_TEXT and not may_be_slow:
+                    of_all.append(uid)
+                    continue
+                observed = core.cache.pods[uid]
+                namespace = observed.pod.namespace
                 if uid in core.binds.in_flight or not self._membership.is_unplaced(observed):
                     if has_gangs and self._awaits_count(observed, now_ns, may_be_slow=may_be_slow):
                         placed[namespace].append(uid)
@@ -168,6 +182,7 @@ class PolicyTextEvents:
         """A removed policy without pods."""
         self._started.discard(policy)
         self._starting.discard(policy)
+        self._unparking.discard(policy)
         self._discard_parts(policy)
         self._core.gangs.end_replacing(policy, ())
         self._core.queue.drop_policy(policy)
@@ -282,7 +297,8 @@ class PolicyTextEvents:
     def _end_hold(self, policy: str) -> None:
         """If all pods are reached, except those of overdrawn namespaces."""
         core, parts = self._core, self._parts[policy]
-        if all(name and core.queue.decision_time.is_overdrawn(name) for name in parts):
+        is_over = all(name and core.queue.decision_time.is_overdrawn(name) for name in parts)
+        if is_over and policy not in self._unparking:
             core.changing_policies.discard(policy)
         if not parts:
             del self._parts[policy], self._unreached[policy], self._precomputed[policy]

@@ -13,9 +13,11 @@ from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.policy_text_events import PolicyTextEvents
-from policysched.scheduler.queue.entries import PendingPod
+from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gang_registry import POD_GROUP_CHANGE, POLICY_CHANGE, QueuedGang
 from policysched.scheduler.queue.held_policies import HeldForReason
+from policysched.scheduler.queue.parked_groups import ParkedGroups
+from policysched.scheduler.queue.sliced_wake_ups import WAKE_UPS_PER_SLICE
 from policysched.scheduler.sliced_changes import PODS_PER_SLICE
 from tests.builders import node, placed, pod
 from tests.recording.recorded import POLICY, Recorded
@@ -346,3 +348,62 @@ def test_a_policy_does_not_wait_for_all_pods_of_another_one() -> None:
     assert left(rig)
     rig.settle()
     assert not changing & {"test", "other"}
+
+
+# ── parked groups await the text before it takes over ────────────────────────────────────────────────────────────────
+
+
+def parked(count: int = 4 * WAKE_UPS_PER_SLICE) -> Rig:
+    """Unequal pods that no node takes."""
+    rig = Rig({"main.policy": FIT, "other.policy": OTHER}, node("a", cpu="1"))
+    rig.observe(*[pod(f"p{number}", cpu=str(10 + number)) for number in range(count)])
+    rig.settle()
+    return rig
+
+
+def awaiting(rig: Rig) -> int:
+    return sum(each.state is QueueState.AWAITING_TEXT for each in rig.scheduler.core.pods.values())
+
+
+CHANGED = FIT + "filter node_unschedulable\n"
+
+
+def test_many_parked_groups_are_dropped_in_slices_before_a_text_takes_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, dropped = parked(), list[int]()
+    rig.apply_policies({"main.policy": CHANGED, "other.policy": OTHER})
+
+    while not left(rig):
+        decide = lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns))  # noqa: E731
+        dropped.append(count_calls(monkeypatch, ParkedGroups, "_drop", decide))
+
+    assert max(dropped) == WAKE_UPS_PER_SLICE
+    assert sum(dropped) == 4 * WAKE_UPS_PER_SLICE
+
+
+def test_a_text_that_is_replaced_before_it_takes_over_leaves_no_pod_behind() -> None:
+    rig = parked()
+    rig.apply_policies({"main.policy": CHANGED, "other.policy": OTHER})
+    decide_until(rig, lambda: awaiting(rig) > 0)
+
+    rig.apply_policies({"main.policy": FIT, "other.policy": OTHER})
+    rig.observe(node("large", cpu="10"))
+    rig.settle()
+
+    assert rig.placements() == {"p0": "large"}
+    assert awaiting(rig) == 0
+
+
+def test_no_pod_is_placed_while_others_of_its_policy_await_the_text() -> None:
+    rig = parked()
+    rig.apply_policies({"main.policy": CHANGED, "other.policy": OTHER})
+    decide_until(rig, lambda: awaiting(rig) > 0)
+    rig.observe(node("large", cpu="11"), pod("new", cpu="1"), pod("friend", cpu="500m", scheduler="other"))
+
+    decide_until(rig, lambda: "friend" in rig.placements())
+
+    assert awaiting(rig) > 0
+    assert "new" not in rig.placements()
+    rig.settle()
+    assert rig.placements()["p0"] == "large"

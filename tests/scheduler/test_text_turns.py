@@ -10,6 +10,7 @@ from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policy_permissions import AllowedPolicy, PolicyPermissions
 from policysched.scheduler.policy_reload import STARTED_AT_ONCE_MAX
+from policysched.scheduler.queue.sliced_wake_ups import WAKE_UPS_PER_SLICE
 from policysched.scheduler.slice_turns import PayerTurns
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import FIT, GANG, Rig, bundle
@@ -133,7 +134,7 @@ def test_a_text_gets_ready_in_the_pauses_of_an_attempt_and_takes_over_after_it()
     decide_until(rig, lambda: not rig.scheduler.attempt_paused and not rig.scheduler.attempt_in_progress)
     assert not runs(rig, "plain", CHANGE), "nothing takes over beside an attempt"
 
-    assert decide_until(rig, lambda: runs(rig, "plain", CHANGE)) <= 2
+    assert decide_until(rig, lambda: runs(rig, "plain", CHANGE)) <= 2 + PODS // WAKE_UPS_PER_SLICE
     rig.settle()
     assert len(rig.placements()) == 40
 

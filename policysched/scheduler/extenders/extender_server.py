@@ -31,6 +31,7 @@ from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import Bind, Command
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.extenders.delegated_features import without_delegated_features
+from policysched.scheduler.extenders.no_pending_pods import NoPendingPods
 from policysched.scheduler.extenders.queries import (
     ExtenderQuery,
     ExtenderServerError,
@@ -46,7 +47,6 @@ from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.policy_reload import PolicyReload
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.nominations import competing_nominations
-from policysched.scheduler.queue.pre_enqueue import PreEnqueueResult
 from policysched.scheduler.sample_events import SampleEvents
 from policysched.scheduler.timers import FirstSampleTimeouts, PolicyStateSaves, ReportTimer
 
@@ -55,26 +55,6 @@ UNKNOWN_NODE = "node(s) not yet in the extender's cache"
 
 ScoreScale = Literal["policy", "candidates"]
 """What the maximum score stands for: the policy's highest possible total, or the best queried node."""
-
-
-class _NoPendingPods:
-    """The extender server has no pending pods."""
-
-    def precompute_pre_enqueue(
-        self, program: Program, plan: Plan, now_ns: int
-    ) -> Iterator[dict[PodUid, PreEnqueueResult]]:
-        del program, plan, now_ns
-        return iter(())
-
-    def pods_of(self, policy: str) -> Iterator[Pod]:
-        del policy
-        return iter(())
-
-    def forget(self, policy: str) -> None:
-        del policy
-
-    def enqueue_again(self, policy: str, now_ns: int, precomputed: object = None, *, at_once: bool) -> None:
-        del policy, now_ns, precomputed, at_once
 
 
 class ExtenderServer:
@@ -104,7 +84,7 @@ class ExtenderServer:
             FirstSampleTimeouts(self._core),
             ReportTimer(PolicyStateSaves(self._core), errors),
         )
-        self._reload = PolicyReload(self._core, _NoPendingPods())
+        self._reload = PolicyReload(self._core, NoPendingPods())
         self._sample_events = SampleEvents(self._core, self._reload, outages)
         self._synced = False
         self._has_answered = False

@@ -29,6 +29,7 @@ from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.parked_entries import ParkedEntries
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
+from policysched.scheduler.queue.sliced_wake_ups import WAKE_UPS_PER_SLICE
 
 
 class SchedulingQueue:
@@ -323,17 +324,31 @@ class SchedulingQueue:
         if group is not None and event in group.requeue_events and not late.delays(event, group, cause):
             self._parked.open([(event, group)], now_ns)
 
+    def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]:
+        """Have the parked pods of a policy await its new text, which drops their groups. Those that are parked later stay so."""
+        parked = [entry for entry in self._parked if entry.policy == policy and isinstance(entry, PendingPod)]
+        for number, entry in enumerate(parked):
+            if number and number % WAKE_UPS_PER_SLICE == 0:
+                yield
+            if entry.state is QueueState.UNSCHEDULABLE:
+                self.remove(entry, now_ns)
+                self.await_text(entry)
+
     def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:
-        """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now."""
-        for entry in list(self._entries_of(policy)):
+        """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now. Those that
+        await a text go on doing so."""
+        for entry in [
+            each for each in self._entries_of(policy) if each.state is not QueueState.AWAITING_TEXT
+        ]:
             entry.state, entry.represented_key = QueueState.DETACHED, None
         if self.yielded is not None and self.yielded.policy == policy:
             self.yielded = None
         self._active.drop_policy(policy)
         self.decision_time.drop_policy(policy)
         self._backoff.drop_policy(policy)
-        for entry in [entry for entry in self._gated if entry.policy == policy]:
-            del self._gated[entry]
+        for entry in [each for each in self._gated if each.policy == policy]:
+            if entry.state is QueueState.DETACHED:
+                del self._gated[entry]
         self._parked.drop_policy(policy, rules)
 
     def enqueue_many(self, policy: str, entries: Sequence[QueueEntry], event: str) -> None:
