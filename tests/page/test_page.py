@@ -72,6 +72,20 @@ def test_the_page_of_the_command_works_below_its_key(tab: Tab, url: str) -> None
     assert "node_resources_fit" in tab.page.inner_text("main")
 
 
+def test_a_replica_that_follows_says_who_knows_what_is_pending(tab: Tab) -> None:
+    empty = Rig(FIT)
+
+    def of_standby(path: str, query: Mapping[str, str]) -> Json:
+        leader = {"leader": {"leads": False, "holder": "pod-2_b"}} if path == "/page/overview" else {}
+        return document(empty, path, query) | leader
+
+    standby_url = tab.servers.enter_context(serving_documents(of_standby, PATHS))
+    for view in ("pending", "queue"):
+        tab.open(f"{standby_url}/#{view}")
+        tab.until("document.querySelector('main').innerText.includes('is known to pod-2_b')")
+        assert "No pod is pending" not in tab.page.inner_text("main")
+
+
 def test_every_view_is_reached_by_its_key_and_has_a_heading(tab: Tab, url: str) -> None:
     tab.open(url)
 

@@ -1,7 +1,7 @@
 // What the pending pods wait for, the most frequent cause first.
 
 import { el, heading, setText, table, track } from "../dom.js";
-import { count, duration, podLink } from "../format.js";
+import { count, duration, nothingPending, podLink } from "../format.js";
 
 export function pendingView() {
   const title = el("h1", {}, "Pending pods by cause", el("small"));
@@ -17,12 +17,12 @@ export function pendingView() {
   return {
     element,
     path: () => "page/pending",
-    update(_overview, page, now) {
+    update(overview, page, now) {
       const more = page.omitted_causes ? `; ${count(page.omitted_causes)} more causes` : "";
       setText(title.lastChild, `${count(page.pods)} pods, ${count(page.binding)} being bound${more}`);
       if (shown !== page) {
         causes.replaceChildren(...page.causes.map((cause) => card(cause, page.pods)));
-        if (!page.causes.length) causes.append(el("p", { class: "empty" }, "No pod is pending."));
+        if (!page.causes.length) causes.append(el("p", { class: "empty" }, nothingPending(overview)));
         shown = page;
       }
       page.causes.forEach((cause, index) => setText(causes.children[index].age, `oldest ${duration(now - cause.oldest_ms)}`));

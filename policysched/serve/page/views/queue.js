@@ -1,7 +1,7 @@
 // The first pods of the queue, gangs that are not complete, quotas.
 
 import { el, heading, setText, table } from "../dom.js";
-import { count, duration, podLink } from "../format.js";
+import { count, duration, nothingPending, podLink } from "../format.js";
 
 export function queueView() {
   let now = 0;
@@ -32,12 +32,12 @@ export function queueView() {
   const gangHead = heading("Gangs that wait");
   const quotaHead = heading("Quotas");
   const podHead = heading("Order");
-  const none = el("p", { class: "empty" }, "No pod is pending.");
+  const none = el("p", { class: "empty" });
   const title = el("h1", {}, "Queue", el("small"));
   return {
     element: el("section", {}, title, gangHead, gangs, quotaHead, quotas, podHead, pods, none),
     path: () => "page/queue",
-    update(_overview, page, at) {
+    update(overview, page, at) {
       now = at;
       setText(title.lastChild, Object.entries(page.counts).map(([name, n]) => `${count(n)} ${name}`).join(" · "));
       gangHead.hidden = gangs.hidden = page.gangs.length === 0;
@@ -48,6 +48,7 @@ export function queueView() {
       pods.show(page.pods.map((pod, index) => ({ ...pod, position: index + 1 })));
       podHead.hidden = pods.hidden = page.pods.length === 0;
       none.hidden = !pods.hidden;
+      setText(none, nothingPending(overview));
       podHead.note(page.omitted ? `the first ${count(page.pods.length)} of ${count(page.pods.length + page.omitted)}` : "in which each policy tries its pods");
     },
   };
