@@ -270,9 +270,8 @@ class EvictingSearch:
         core, self.was_paused = self.core, True
         if cluster_changed:
             yield from self._follow_cluster()
-        self.budgets = BudgetsAfterEvictions(core.cache.budgets)
-        for placement in self.placements:
-            self.budgets.evict(placement.candidate.victims)
+        budgets = self.budgets = BudgetsAfterEvictions(core.cache.budgets)
+        yield from visit_in_pieces(self.placements, lambda each: budgets.evict(each.candidate.victims), 5)
         self.usage = present_quotas(core, self.gang, self.result)
         self.candidates.forget()
         yield 1 + (len(self.placements) + len(self.result.victims)) // 10
@@ -281,7 +280,13 @@ class EvictingSearch:
         core, result, changed = self.core, self.result, self.overlay.changed_nodes()
         result.victims = present_victims(core, result)
         self.overlay = result.overlay = yield from present_overlay(core, self.gang, result)
-        self.placements = [without_gone_victims(core, placement, result) for placement in self.placements]
+        present = list[MemberPlacement]()
+
+        def follow(placement: MemberPlacement) -> None:
+            present.append(without_gone_victims(core, placement, result))
+
+        yield from visit_in_pieces(self.placements, follow, 5)
+        self.placements = present
         self.candidates.follow(changed)
 
     def _is_pending(self, pod: PendingPod) -> bool:
