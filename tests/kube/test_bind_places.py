@@ -67,8 +67,24 @@ def test_hanging_requests_that_are_never_given_up_are_caught() -> None:
     async def scenario() -> None:
         assert await new_ones_beside_hanging(1000) < 0.6
 
-    with patch.object(BindPlaces, "surplus", lambda _: None), pytest.raises(AssertionError):
+    with patch.object(BindPlaces, "has_surplus", False), pytest.raises(AssertionError):
         on_virtual_time(scenario)
+
+
+def test_a_new_namespace_finds_a_worker_when_each_has_a_request_that_hangs() -> None:
+    """Nobody waited when they began to hang. Then only a worker without a request was woken for a new bind, and there was none."""
+
+    async def scenario() -> None:
+        binding = Binding(server := hanging(7.0))
+        async with running(binding.binder.run()):
+            for number in range(96):
+                binding.binder.put(one(f"bad{number}", "web"))
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(1.0)
+            assert len(server.active) == 96
+            assert await elapsed_until_bound(binding, [one("good", "web")]) < 0.1
+
+    on_virtual_time(scenario)
 
 
 def test_fifty_new_namespaces_a_second_that_hang_keep_no_new_one_waiting() -> None:

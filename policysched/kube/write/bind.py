@@ -156,8 +156,7 @@ class Binder:
         pending = PendingBind(bind, is_current=self._fence())
         if not self._queue.put(pending):
             self._deliver_delayed(pending, self._queue.reported_reason(bind.namespace))
-        if self._idle:
-            self._wake(1)
+        self._wake(1)
 
     def cancel(self, uid: PodUid) -> None:
         """Do not send the bind of this pod if no worker has taken it. It is then refused."""

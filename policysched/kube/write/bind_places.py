@@ -90,10 +90,13 @@ class BindPlaces:
         namespace.throttled_active += 1
         self._throttled += 1
 
-    def surplus(self) -> PendingBind | None:
+    @property
+    def has_surplus(self) -> bool:
+        """Whether a request may be given up."""
+        return bool(self._surplus) and self._leaving < LEAVING_MAX
+
+    def surplus(self) -> PendingBind:
         """A request to give up: the oldest, so that each has as much time as there is."""
-        if not self._surplus or self._leaving >= LEAVING_MAX:
-            return None
         pending = self._surplus.popitem(last=False)[0]
         pending.is_leaving = True
         self._leaving += 1

@@ -304,7 +304,8 @@ class BindQueue:
 
     def surplus(self) -> PendingBind | None:
         """A request that hangs, to give up because another bind waits for it."""
-        return self.places.surplus() if any(map(self._may_begin, STANDINGS)) else None
+        places = self.places
+        return places.surplus() if places.has_surplus and any(map(self._may_begin, STANDINGS)) else None
 
     def _take_first(self) -> PendingBind | None:
         oldest, first_turn, standing = dict[Standing, NamespaceBinds](), None, Standing.TRUSTED
