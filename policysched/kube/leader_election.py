@@ -17,7 +17,7 @@ that what was decided before one is not written after it, and that the watches c
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
 on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
-- the last holder recorded on the lease that it stopped when no request of it could be carried out (`runtime.clean_stop`);
+- the last holder recorded on the lease that it stopped when no request could be carried out (`runtime.clean_stop`), of it or before;
 - a lease that has existed for a while was never held;
 - there is no lease, or a new one that was never held, and `first_start` finds no trace of an earlier leader. (A lease
   alone does not tell: it may have been deleted a moment ago.)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
-"""Annotation: the count of transitions at which the holder stopped without an open write. A later holder changes the count."""
+"""Annotation: the count of transitions at which a holder that could decide stopped without an open write. A later one changes it."""
 
 _FAILED_RENEWAL_SPEEDUP = 4.0
 """A failed renewal is retried after `retry_period_s` divided by this, so that many attempts fit before the
@@ -174,8 +174,7 @@ class LeaderElector:
             watching.cancel()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """Release the lease on a clean stop. With open writes it is not released but expires, so that the next leader waits. Call
-        it after cancelling `run`."""
+        """On a clean stop, after cancelling `run`. With open writes the lease is not released but expires: the next leader waits."""
         if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
@@ -188,8 +187,9 @@ class LeaderElector:
             spec = lease["spec"]
             if spec.get("holderIdentity") != self._identity:
                 return
-            annotations = lease["metadata"].setdefault("annotations", {})
-            annotations[RELEASED_ANNOTATION] = str(spec.get("leaseTransitions") or 0)
+            if not self.decides_in_s():  # else those of the leader before may be carried out
+                annotations = lease["metadata"].setdefault("annotations", {})
+                annotations[RELEASED_ANNOTATION] = str(spec.get("leaseTransitions") or 0)
             lease["spec"] = {
                 **spec,
                 "holderIdentity": "",

@@ -147,6 +147,33 @@ def test_a_clean_stop_releases_the_lease_only_if_no_bind_is_in_flight(nothing_in
     on_virtual_time(scenario)
 
 
+def test_a_leader_that_stops_before_it_may_decide_leaves_the_wait_to_the_next_one() -> None:
+    """It waits for writes of the leader before, which its own stop does not end."""
+
+    async def scenario() -> None:
+        world = World()
+        dead = elector(world, "dead", world.transport())
+        first = asyncio.ensure_future(dead.run())
+        await until(dead.may_decide, "the first to decide")
+        first.cancel()
+        stopped = elector(world, "stopped", world.transport())
+        second = asyncio.ensure_future(stopped.run())
+        await until(stopped.leads, "the second to lead")
+        assert stopped.decides_in_s() > 5
+
+        second.cancel()
+        await stopped.release(nothing_in_flight=True)
+
+        asked_s = world.loop.time()
+        third = elector(world, "third", world.transport())
+        async with running(third.run()):
+            await until(third.leads, "the third to lead")
+            assert world.loop.time() - asked_s < 3, "the lease is released"
+            assert third.decides_in_s() > 5
+
+    on_virtual_time(scenario)
+
+
 def test_after_a_lease_released_by_another_client_the_elector_still_waits() -> None:
     async def scenario() -> None:
         world = World()
