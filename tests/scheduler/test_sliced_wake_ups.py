@@ -24,6 +24,12 @@ filter node_resources_fit
 preemption never
 """
 POLICY = RANKED.format(name="test")
+BY_SHARE = """\
+policy test version 1
+queue by namespace.share.cpu, pod.name
+filter node_resources_fit
+preemption never
+"""
 WAITED = POLICY + 'filter waited require pod.waited > 30m or node.name == "b"\n'
 TWO = {"test.policy": POLICY, "other.policy": RANKED.format(name="other")}
 NO_BACKOFF = SchedulerLimits(backoff_initial_s=0.001, backoff_max_s=0.001)
@@ -168,6 +174,44 @@ def test_a_new_text_drops_what_is_to_be_woken() -> None:
 
     assert rig.bind_order() == ["p0"]
     assert len(rig.scheduler.core.queue._groups.sliced) == 0
+
+
+def test_those_of_a_new_text_are_opened_in_its_order() -> None:
+    """Shares of namespaces change by themselves, so their queue is not the one of ranks."""
+    rig = waiting()
+    rig.observe(node("a", cpu="2"))
+    rig.settle()
+    rig.pass_time(1)
+    rig.apply_policies(BY_SHARE)
+    rig.settle()
+    rig.pass_time(1)
+    rig.observe(node("b", cpu="5"))
+    rig.observe(pod("used", cpu="4"))
+    rig.settle()
+    rig.confirm_binds()
+    rig.settle()
+    rig.observe(pod("a", cpu="8"), pod("z", cpu="8", namespace="quiet"))
+    rig.settle()
+    rig.pass_time(1)
+
+    rig.observe(node("c", cpu="9"))
+    rig.settle()
+
+    assert rig.bind_order() == ["used", "z"]
+
+
+def test_a_group_that_two_events_help_has_one_representative(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(POLICY, node("a", cpu="1"), limits=NO_BACKOFF)
+    rig.observe(*[pod(f"p{number}", cpu="10") for number in range(4)])
+    rig.settle()
+    rig.pass_time(1)
+    opened, queue = Opened(monkeypatch), rig.scheduler.core.queue
+    (group,) = queue.parked_groups()
+    assert len(group.requeue_events) > 1
+
+    opened.of(rig, lambda: queue.requeue(group.requeue_events, rig.now_ns))
+
+    assert sum(opened.counts) == 1
 
 
 def test_pods_are_woken_in_slices_in_the_pause_of_a_gang(monkeypatch: pytest.MonkeyPatch) -> None:

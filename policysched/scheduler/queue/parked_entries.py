@@ -8,6 +8,7 @@ Groups are opened in slices if an event helps many (`SlicedWakeUps`).
 
 from collections.abc import Callable, Container, Iterable, Iterator
 
+from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.blame import raises_for
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.late_wake_ups import WakeUp
@@ -80,8 +81,11 @@ class ParkedEntries:
             self._unblock(group, now_ns, event.value)
 
     def open_in_slices(self, wake_ups: Iterable[WakeUp], now_ns: int) -> None:
-        """Few are opened at once; many are due."""
-        many = list(wake_ups)
+        """Few are opened at once; many are due. Each group once, for its first event: opened twice, it has two representatives."""
+        first_events = dict[ParkedGroup, ClusterEvent]()
+        for event, group in wake_ups:
+            first_events.setdefault(group, event)
+        many = [(event, group) for group, event in first_events.items()]
         if len(many) > WAKE_UPS_PER_SLICE:
             few = [wake_up for wake_up in many if wake_up[1].representatives and not wake_up[1].members]
             self._groups.sliced.add(many, now_ns)

@@ -235,6 +235,7 @@ class ParkedGroups:
         for group in dropped:
             group.listed.clear()
             self._drop(group)
+        self.sliced.drop_policy(policy)
         return dropped
 
     def drop_if_empty(self, group: ParkedGroup) -> None:

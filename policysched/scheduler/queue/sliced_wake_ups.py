@@ -85,6 +85,11 @@ class SlicedWakeUps:
         if not self._due:
             self._unsorted.clear()
 
+    def drop_policy(self, policy: str) -> None:
+        """All of its groups are discarded. Its next text may order in another way."""
+        self._unsorted.pop(policy, None)
+        self._order.drop_policy(policy)
+
     def event_of(self, group: "ParkedGroup") -> ClusterEvent:
         return self._due[group]
 
