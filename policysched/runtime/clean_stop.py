@@ -43,8 +43,10 @@ class CleanStop:
         self.may_decide = True
 
     def begin(self, *, decides: bool) -> None:
-        """Again: has no effect. `decides`: the state is right, so others can be decided meanwhile."""
+        """`decides`: the state is right, so others can be decided meanwhile. Again: has no effect, but that it may be right no more."""
         if self._ends_s is not None:
+            if not decides:
+                self._decides_until_s, self.may_decide = float("-inf"), False
             return
         now_s = asyncio.get_running_loop().time()
         self._ends_s = now_s + self._timeout_s

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent, TransportError
-from policysched.kube.write.open_writes import OpenWrites, WritesClosed
+from policysched.kube.write.open_writes import SERVER_TIMEOUT_S, OpenWrites, WritesClosed
 from tests.kube.world import Script, on_virtual_time
 
 TIMEOUT_S = 7.0
@@ -91,6 +91,17 @@ def test_a_write_is_open_until_it_cannot_be_carried_out(
         await sent(writes, write())
 
         assert await open_for_s(writes) == pytest.approx(expected_s, abs=0.11)
+
+    on_virtual_time(scenario)
+
+
+def test_a_write_that_a_frozen_process_gives_up_late_is_open_from_then_on() -> None:
+    """What it had not sent yet leaves when it goes on."""
+
+    async def scenario() -> None:
+        writes = OpenWrites(Served(TransportError("timed out"), takes_s=60.0))
+        await sent(writes, write())
+        assert await open_for_s(writes) == SERVER_TIMEOUT_S
 
     on_virtual_time(scenario)
 

@@ -238,7 +238,8 @@ def test_decisions_go_on_when_a_namespace_begins_to_hang_during_the_stop() -> No
     on_virtual_time(scenario)
 
 
-def test_after_a_step_of_the_clock_nothing_is_decided() -> None:
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_after_a_step_of_the_clock_nothing_is_decided(is_stopping: bool) -> None:
     async def scenario() -> None:
         world = World()
         transport = Guarded(world, evil="hangs")
@@ -246,6 +247,8 @@ def test_after_a_step_of_the_clock_nothing_is_decided() -> None:
         world.add_pod("p", namespace="evil")
         await asyncio.sleep(2)
 
+        if is_stopping:
+            app.request_stop()
         app.request_stop(ExitReason.CLOCK_STEPPED)
         world.add_pod("q", namespace="other")
         await run

@@ -367,7 +367,8 @@ class Binder:
         except RETRYABLE_ERRORS as error:
             # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
             if not isinstance(error, Unauthorized | TooManyRequests):
-                pending.unknown_until_s = sent_s + self._settings.response_timeout_s + SERVER_TIMEOUT_S
+                given_up_s = max(sent_s + self._settings.response_timeout_s, loop.time())
+                pending.unknown_until_s = given_up_s + SERVER_TIMEOUT_S
             self._record_failure(activity, error, successes)
             self.counts.retried += 1
             return RetryLater(self._retry_delay_s(pending, error), error)

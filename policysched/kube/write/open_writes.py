@@ -125,8 +125,8 @@ class OpenWrites:
             return
         while self._unknown and self._unknown[0] <= now_s:
             self._unknown.popleft()
-        arrived_s = write.sent_s + way_s if way_s else now_s
-        self._unknown.append(arrived_s + SERVER_TIMEOUT_S)
+        # A process or machine that was frozen gives up later than its time-out, and what it had not sent yet leaves then.
+        self._unknown.append(max(write.sent_s + way_s, now_s) + SERVER_TIMEOUT_S)
 
     def _note_trouble(self, namespace: str, now_s: float) -> None:
         self._troubled.expire(now_s)

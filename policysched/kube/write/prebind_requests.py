@@ -105,7 +105,8 @@ class PrebindRequests:
                 may_have_left = True
                 if not isinstance(error, ApiStatusError) or isinstance(error, ServerError):
                     # The way to the server is bounded by the client's time-out, the lifetime there by the request's.
-                    self._unknown_until_s = sent_s + self.response_timeout_s + SERVER_TIMEOUT_S
+                    given_up_s = max(sent_s + self.response_timeout_s, loop.time())
+                    self._unknown_until_s = given_up_s + SERVER_TIMEOUT_S
                 raise
 
         answer = await self.retrier.retry_until_answered(send_once, self.timeout_s, is_current)
