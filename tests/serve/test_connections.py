@@ -213,8 +213,9 @@ def test_a_header_that_is_too_long_in_total_is_not_kept_until_its_timeout() -> N
 
     async def scenario(port: int) -> None:
         client, decent = connected(port), connected(port)
-        for number in range(10):
-            client.sendall(b"X%d: " % number + b"x" * 10_000 + b"\r\n" if number else REQUEST[:-2])
+        with contextlib.suppress(OSError):  # the server may close the connection before the last of them
+            for number in range(10):
+                client.sendall(b"X%d: " % number + b"x" * 10_000 + b"\r\n" if number else REQUEST[:-2])
         assert await asyncio.to_thread(is_closed, client)
 
         decent.sendall(

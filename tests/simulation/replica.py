@@ -163,7 +163,6 @@ class Replica:
         if self._task is None or self._task.done() or self.app is None:
             return
         self._world.log(f"{self.name} is killed")
-        self._mark_gangs_disturbed(self.app)
         self._cut_transports()
 
     def stop(self) -> None:
@@ -212,6 +211,8 @@ class Replica:
     def _cut_transports(self) -> None:
         self._process_transport.dead = self._process_lease_transport.dead = True
         if self._task is not None:
+            if self.app is not None and not self._task.done():
+                self._mark_gangs_disturbed(self.app)
             self._task.cancel()
         self._thaw(self._process, float("inf"))  # a process that stands still can be killed
 

@@ -244,6 +244,7 @@ def a_failing_bind_keeps_its_worker() -> AbstractContextManager[Any]:
     return all_patches(
         patch.object(Binder, "_attempt", stubborn),
         patch.object(BindPlaces, "__init__", _without_spare_workers(BindPlaces.__init__)),
+        patch.object(BindPlaces, "has_surplus", False),
     )
 
 

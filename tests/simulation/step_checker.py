@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Protocol
 
 from policysched.kube.leader_election import LeaseSettings
-from policysched.lang.ir.program import DisruptionMode, GangMode, OnTimeout
+from policysched.lang.ir.program import DisruptionMode, GangMode, OnBindFailure, OnTimeout
 from policysched.model.identifiers import PodUid
 from policysched.runtime.scheduler_app import SchedulerApp
 from policysched.sandbox.apiserver.server import ApiServer
@@ -204,8 +204,16 @@ class StepChecker:
             self._world.safety_checker.mark_disturbed(self._scheduler._core.cache.pods[event.uid].pod)
 
     def _note_refused_bind(self, event: Any) -> None:
-        if isinstance(event, BindRefused) and event.uid in self._scheduler._core.cache.pods:
-            self._world.safety_checker.note_refused_bind(self._scheduler._core.cache.pods[event.uid].pod)
+        """A running text that keeps the other members may give way to one that does not, with the gang as it is."""
+        core = self._scheduler._core
+        if not isinstance(event, BindRefused) or event.uid not in core.cache.pods:
+            return
+        pod = core.cache.pods[event.uid].pod
+        self._world.safety_checker.note_refused_bind(pod)
+        running = core.policies.running.get(pod.scheduler)
+        gang = None if running is None else running.program.gang
+        if gang is not None and gang.on_bind_failure is OnBindFailure.KEEP:
+            self._world.safety_checker.mark_disturbed(pod)
 
     def _check_lease(self) -> None:
         """The deciding process holds a Lease that has not expired, by the server's object."""
