@@ -57,8 +57,8 @@ class InFlightBinds:
     decision_ns: how long the decision took, unless it is charged already. In vain if the bind is refused.
     gang_failures: gangs whose binds are being withdrawn, because one was refused.
     due_gang_failures: those of which an answer was not looked at, and since when. A tenant may have hundreds of others.
-    unconfirmed_device_writes: device allocations written for pods that are gone. They stay reserved
-        until the API server answers, because the write may still succeed.
+    unconfirmed_device_writes: attempts whose pods left while their device allocations were written, by number: a pod may come
+        back and leave again. The devices stay reserved until the API server answers, because the write may still succeed.
     """
 
     def __init__(self, prompt: PromptBinds) -> None:
@@ -70,7 +70,7 @@ class InFlightBinds:
         self.decision_ns: dict[PodUid, int] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
         self.due_gang_failures: dict[GangId, int] = {}
-        self.unconfirmed_device_writes: dict[PodUid, PrebindState] = {}
+        self.unconfirmed_device_writes: dict[int, PrebindState] = {}
         self._prebind_attempts = 0
 
     @property

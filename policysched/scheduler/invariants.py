@@ -45,13 +45,12 @@ def check_invariants(core: SchedulerCore) -> list[str]:
     for key, reserved_uid in core.cache.volumes.unwritten_reservations():
         if reserved_uid not in core.binds.prebinding:
             problems.append(f"{key} is reserved for pod {reserved_uid}, which is not in PreBind")
-    for claim, reserved_uid in core.cache.devices.unwritten_reservations():
-        if (
-            reserved_uid not in core.binds.prebinding
-            and reserved_uid not in core.binds.unconfirmed_device_writes
-        ):
+    unconfirmed = core.binds.unconfirmed_device_writes
+    for claim, reserved_uid, attempt in core.cache.devices.unwritten_reservations():
+        state = core.binds.prebinding.get(reserved_uid)
+        if attempt not in unconfirmed and (state is None or state.attempt != attempt):
             problems.append(
-                f"devices of {claim} are reserved for pod {reserved_uid}, which is not in PreBind"
+                f"devices of {claim} are reserved for attempt {attempt} of pod {reserved_uid}, which is not in PreBind"
             )
     problems += core.cache.devices.check()
     problems += [

@@ -78,9 +78,9 @@ class Prebinder:
         core, pod = self._core, bind.pod.pod
         choice = _volume_choice(requirements)
         core.cache.volumes.reserve(pod.uid, choice, bind.node)
-        core.cache.devices.reserve(pod.uid, requirements.devices)
         deadline_ns = now_ns + _timeout_s(requirements) * SECOND_NS
         attempt = core.binds.next_prebind_attempt()
+        core.cache.devices.reserve(pod.uid, requirements.devices, attempt)
         core.binds.begin_prebind(pod.uid, PrebindState(bind, requirements, deadline_ns, attempt))
         self._deadlines.put(pod.uid, deadline_ns)
         for key in _objects_of(core.binds.prebinding[pod.uid]):
@@ -215,7 +215,7 @@ class Prebinder:
         state = self._core.binds.prebinding.get(uid)
         if state is not None:
             if _has_unanswered_device_writes(state):
-                self._core.binds.unconfirmed_device_writes[uid] = state
+                self._core.binds.unconfirmed_device_writes[state.attempt] = state
             self._finish(state, now_ns)
             self._bind_tracker.on_lost(
                 uid, "the pod is gone or bound while its volumes are being bound", now_ns
@@ -235,7 +235,7 @@ class Prebinder:
     def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
         core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices
         core.cache.volumes.mark_written(uid, _volume_choice(state.prebind_work), versions)
-        core.queue.requeue(core.cache.devices.mark_written(uid, devices, versions), now_ns)
+        core.queue.requeue(core.cache.devices.mark_written(uid, devices, versions, state.attempt), now_ns)
         claims = [*(claim for claim, _ in devices.allocated if claim.uid), *devices.reserved]
         reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
         if reserved:
@@ -357,17 +357,18 @@ class Prebinder:
             # A free volume can help any pod, a claim without a node those that use it.
             claim = key if isinstance(key, VolumeClaimKey) else None
             self._core.queue.requeue((ClusterEvent.VOLUME_UPDATE,), now_ns, claim=claim, cause=namespace)
-        if uid not in self._core.binds.unconfirmed_device_writes:
-            freed = cache.devices.unreserve(uid, state.prebind_work.devices)
+        if state.attempt not in self._core.binds.unconfirmed_device_writes:
+            freed = cache.devices.unreserve(uid, state.prebind_work.devices, state.attempt)
             self._core.queue.requeue(freed, now_ns, cause=namespace)
 
     def _release_unconfirmed(self, answer: PrebindWritten | PrebindRefused, now_ns: int) -> None:
-        """The device writes for a pod that is gone are answered: release its devices."""
-        uid, unconfirmed = answer.uid, self._core.binds.unconfirmed_device_writes
-        if uid in unconfirmed and unconfirmed[uid].attempt == answer.attempt:
-            choice, devices = unconfirmed.pop(uid).prebind_work.devices, self._core.cache.devices
-            freed = devices.mark_written(uid, choice, answer.versions) | devices.unreserve(uid, choice)
-            self._core.queue.requeue(freed, now_ns)
+        """The device writes of an attempt whose pod left are answered: release its devices. The pod may be back with another."""
+        uid, attempt, devices = answer.uid, answer.attempt, self._core.cache.devices
+        state = self._core.binds.unconfirmed_device_writes.pop(attempt, None)
+        if state is not None:
+            choice = state.prebind_work.devices
+            freed = devices.mark_written(uid, choice, answer.versions, attempt)
+            self._core.queue.requeue(freed | devices.unreserve(uid, choice, attempt), now_ns)
 
 
 def _has_unanswered_device_writes(state: PrebindState) -> bool:

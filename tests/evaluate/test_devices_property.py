@@ -138,7 +138,7 @@ def resource_rules_follow_changes(scene: Scene) -> None:
 def usage_is_consistent(devices: DeviceCache) -> None:
     """Usage, recomputed here from the claims alone."""
     whole: dict[object, int] = {}
-    promised = {key for key, _ in devices.unwritten_reservations()}
+    promised = {key for key, *_ in devices.unwritten_reservations()}
     for key in {
         *devices.claims,
         *promised,

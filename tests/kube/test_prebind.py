@@ -1,6 +1,7 @@
 """How long what is decided for a pod's claims is written: a while, and until it is answered where it gives devices away."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -302,8 +303,9 @@ def test_what_is_released_again_and_again_while_requests_hang_is_one_command_of_
     on_virtual_time(scenario)
 
 
-def test_of_two_that_were_begun_for_a_pod_the_later_one_follows_and_is_answered() -> None:
-    """Its gang was withdrawn and attempted again meanwhile. Which of the two ended first, the other one ended the process."""
+def test_of_two_that_were_begun_for_a_pod_the_later_one_follows_and_each_is_answered() -> None:
+    """Its gang was withdrawn and attempted again meanwhile. Which of the two ended first, the other one ended the process. The answer
+    of the earlier one was dropped later on, and its devices stayed reserved."""
     outcomes: list[PrebindOutcome] = []
     nominated: list[object] = []
 
@@ -317,15 +319,22 @@ def test_of_two_that_were_begun_for_a_pod_the_later_one_follows_and_is_answered(
         async with running(writer.run()):
             writer.put(Prebind(PodUid("uid-gone"), "default", "gone", NodeName("a"), (), (), nominate=True))
             await asyncio.sleep(10)  # from now on more than one of the namespace at a time
-            for node in ("a", "b", "c"):
-                writer.put(Prebind(uid, "default", "web", NodeName(node), (), (), nominate=True))
+            for attempt, node in enumerate("abc"):
+                prebind = Prebind(uid, "default", "web", NodeName(node), (), (), nominate=True)
+                writer.put(replace(prebind, attempt=attempt))
                 await asyncio.sleep(0.1)
             await until(lambda: not writer.in_flight, "all of them", within_s=30)
         nominated.append(world.pod("web")["status"]["nominatedNodeName"])
 
     on_virtual_time(scenario)
 
-    assert [type(outcome) for outcome in outcomes] == [PrebindWritten, PrebindWritten]
+    of_web = [
+        outcome
+        for outcome in outcomes
+        if not isinstance(outcome, ExtendedClaimDeleted) and outcome.uid != "uid-gone"
+    ]
+    assert sorted(outcome.attempt for outcome in of_web) == [0, 1, 2]
+    assert isinstance(of_web[-1], PrebindWritten) and of_web[-1].attempt == 2
     assert nominated == ["c"]
 
 
@@ -370,8 +379,8 @@ def test_a_claim_that_is_changed_all_the_time_is_not_deleted_as_fast_as_it_confl
     on_virtual_time(scenario)
 
 
-def test_of_two_that_wait_for_a_pod_the_later_one_is_answered() -> None:
-    """The first timed out; its answer would be taken for that of the second, on another node."""
+def test_of_two_that_wait_for_a_pod_the_earlier_one_is_refused() -> None:
+    """The pod left and came back: the devices of the earlier attempt stayed reserved for its answer."""
 
     async def scenario() -> None:
         bench = RefusedAllocations()
@@ -379,9 +388,13 @@ def test_of_two_that_wait_for_a_pod_the_later_one_is_answered() -> None:
             for index in range(2):
                 bench.put("refusing", f"hangs-{index}")
             await asyncio.sleep(60)
-            for node in ("a", "b"):
-                bench.writer.put(Prebind(PodUid("uid-web"), "refusing", "web", NodeName(node), (), ()))
+            for attempt, node in enumerate("ab"):
+                prebind = Prebind(PodUid("uid-web"), "refusing", "web", NodeName(node), (), ())
+                bench.writer.put(replace(prebind, attempt=attempt))
             assert bench.writer.in_flight == 3
+            (refused,) = bench.outcomes
+            assert isinstance(refused, PrebindRefused)
+            assert (refused.uid, refused.attempt) == ("uid-web", 0)
 
     on_virtual_time(scenario)
 
@@ -417,12 +430,12 @@ def random_command(random: Random, number: int) -> Prebind | Unreserve | Dealloc
         case 2:
             return Deallocate(claim, "uid", number)
     made = ClaimToCreate(claim, (), DEVICES, (), 0) if random.random() < 0.3 else None
-    return Prebind(uid, namespace, uid, NodeName("a"), (), (), claim_to_create=made)
+    return Prebind(uid, namespace, uid, NodeName("a"), (), (), claim_to_create=made, attempt=number)
 
 
 def play_random_history(seed: int) -> None:
-    """What is put and abandoned in any order: the last one of each pod is answered, and nothing of any is kept."""
-    random, outcomes, put = Random(seed), list[PrebindOutcome](), dict[PodUid, int]()
+    """What is put and abandoned in any order: each attempt of a pod is answered once, and nothing of any is kept."""
+    random, outcomes, put = Random(seed), list[PrebindOutcome](), list[tuple[PodUid, int]]()
 
     async def scenario() -> None:
         world = World()
@@ -436,23 +449,23 @@ def play_random_history(seed: int) -> None:
             for number in range(60):
                 command = random_command(random, number)
                 if isinstance(command, Prebind):
-                    put[command.uid] = len(outcomes)
+                    put.append((command.uid, command.attempt))
                 writer.put(command)
                 for _ in range(random.randrange(4)):
                     await asyncio.sleep(0)
                 if put and random.random() < 0.3:
-                    writer.abandon(random.choice([*put]))
+                    writer.abandon(random.choice(put)[0])
                 await asyncio.sleep(random.choice([0, 0, 0.01, 1, 6]))
             transport.is_calm = True
             await until(lambda: not writer.in_flight, "all of them", within_s=400)
         assert not (writer._waiting or writer._waiting_prebinds or writer._prebinding or writer._unreserving)
 
     on_virtual_time(scenario)
-    for uid, before in put.items():
-        assert uid in [each.uid for each in outcomes[before:] if not isinstance(each, ExtendedClaimDeleted)]
+    answered = [(each.uid, each.attempt) for each in outcomes if not isinstance(each, ExtendedClaimDeleted)]
+    assert sorted(answered) == sorted(put)
 
 
-def test_in_random_histories_the_last_prebind_of_each_pod_is_answered() -> None:
+def test_in_random_histories_each_prebind_is_answered_once() -> None:
     for seed in range(30):
         play_random_history(seed)
 
@@ -462,4 +475,13 @@ def test_the_histories_catch_a_planted_bug(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(NamespaceTurns, "waiting", lambda *_: 1)
 
     with pytest.raises((IndexError, ExceptionGroup)):
-        test_in_random_histories_the_last_prebind_of_each_pod_is_answered()
+        test_in_random_histories_each_prebind_is_answered_once()
+
+
+def test_the_histories_catch_a_writer_that_drops_the_answer_of_an_earlier_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PrebindWriter, "_refuse", lambda writer, waiting, _: writer._drop(waiting))
+
+    with pytest.raises(AssertionError):
+        test_in_random_histories_each_prebind_is_answered_once()

@@ -114,7 +114,7 @@ class LivenessChecker:
         problems += [f"{key} is still reserved for a pod" for key in core.cache.volumes.reservations.by_key]
         problems += [
             f"devices of {key} are still reserved for {pod}"
-            for key, pod in core.cache.devices.unwritten_reservations()
+            for key, pod, _ in core.cache.devices.unwritten_reservations()
         ]
         problems += self._cache_problems()
         counts = self._scheduler.pending_counts()

@@ -16,7 +16,7 @@ from policysched.cluster.devices.change_stamps import DeviceChangeStamps
 from policysched.cluster.devices.device_taints import DeviceTaints, selects_some
 from policysched.cluster.devices.device_usage import DeviceUsage
 from policysched.cluster.devices.extended_resources import classes_by_resource
-from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation
+from policysched.cluster.devices.reservations import DeviceChoice, DeviceReservation, DeviceWrite
 from policysched.cluster.devices.slices import ResourceSliceIndex
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.devices import (
@@ -208,22 +208,23 @@ class DeviceCache:
 
     # ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, pod: PodUid, choice: DeviceChoice) -> None:
-        """Reserve the devices of the choice for the pod."""
+    def reserve(self, pod: PodUid, choice: DeviceChoice, attempt: int = 0) -> None:
+        """Reserve the devices of the choice for an attempt of the pod."""
+        write = pod, attempt
         for claim, allocation in choice.allocated:
             reservation = self._reservations.get(claim.key)
             if reservation is not None and reservation.uid == claim.uid:
                 assert reservation.allocation == allocation, (
                     f"{claim.key} is reserved with {reservation.allocation}, not {allocation}"
                 )
-                self._reservations[claim.key] = replace(reservation, pods=reservation.pods | {pod})
+                self._reservations[claim.key] = replace(reservation, writes=reservation.writes | {write})
             else:
-                self._reservations[claim.key] = DeviceReservation(frozenset({pod}), claim.uid, allocation)
+                self._reservations[claim.key] = DeviceReservation(frozenset({write}), claim.uid, allocation)
             self.stamps.claim_changed(claim.key)
             self._recount(claim.key)
 
     def mark_written(
-        self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int]
+        self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int], attempt: int = 0
     ) -> frozenset[ClusterEvent]:
         """These versions of the claims contain the choice. The reservation is dropped when the
         watch has reached them."""
@@ -231,26 +232,26 @@ class DeviceCache:
         for claim, _ in choice.allocated:
             version = versions.get(claim.key)
             if version is not None:
-                freed |= self._write_answered(claim.key, pod, version)
+                freed |= self._write_answered(claim.key, (pod, attempt), version)
         return freed
 
-    def unreserve(self, pod: PodUid, choice: DeviceChoice) -> frozenset[ClusterEvent]:
-        """Drop what is not written; no write may be in flight. What was written stays reserved
+    def unreserve(self, pod: PodUid, choice: DeviceChoice, attempt: int = 0) -> frozenset[ClusterEvent]:
+        """Drop what is not written; no write of the attempt may be in flight. What was written stays reserved
         until the watch shows it, and a claim that may have been created until `mark_claim_deleted`.
         """
         freed = _NO_EVENTS
         for claim, _ in choice.allocated:
-            freed |= self._write_answered(claim.key, pod, None)
+            freed |= self._write_answered(claim.key, (pod, attempt), None)
         return freed
 
     def _write_answered(
-        self, key: ResourceClaimKey, pod: PodUid, version: int | None
+        self, key: ResourceClaimKey, write: DeviceWrite, version: int | None
     ) -> frozenset[ClusterEvent]:
         reservation = self._reservations.get(key)
-        if reservation is None or pod not in reservation.pods:
+        if reservation is None or write not in reservation.writes:
             return _NO_EVENTS
         if reservation.uid:
-            reservation = reservation.with_write_answered(pod, version)
+            reservation = reservation.with_write_answered(write, version)
         elif version is None:
             return _NO_EVENTS
         else:
@@ -262,14 +263,14 @@ class DeviceCache:
         self.stamps.claim_changed(key)
         return self._recount(key)
 
-    def unwritten_reservations(self) -> list[tuple[ResourceClaimKey, PodUid]]:
-        """Reservations that are not written yet, with their pods; without those of claims to
+    def unwritten_reservations(self) -> list[tuple[ResourceClaimKey, PodUid, int]]:
+        """Reservations that are not written yet, with their pods and attempts; without those of claims to
         create."""
         return [
-            (key, pod)
+            (key, *write)
             for key, reservation in self._reservations.items()
             if reservation.uid
-            for pod in sorted(reservation.pods)
+            for write in sorted(reservation.writes)
         ]
 
     def allocation(self, key: ResourceClaimKey) -> DeviceAllocation | None:
@@ -300,7 +301,7 @@ class DeviceCache:
             (pod, key)
             for key, reservation in self._reservations.items()
             if not reservation.uid
-            for pod in reservation.pods
+            for pod, _ in reservation.writes
         }
         extended |= {
             (claim.controller_uid, key)
@@ -354,7 +355,7 @@ class DeviceCache:
     def _recount_owners(self, key: ResourceClaimKey) -> None:
         """The pods for whose extended resources the claim exists, or may exist."""
         claim, reservation = self.claims.get(key), self._reservations.get(key)
-        owners = set() if reservation is None or reservation.uid else set(reservation.pods)
+        owners = set() if reservation is None or reservation.uid else {pod for pod, _ in reservation.writes}
         if claim is not None and claim.for_extended_resources and claim.controller_uid is not None:
             owners.add(claim.controller_uid)
         for pod in self._owners.pop(key, set()) - owners:

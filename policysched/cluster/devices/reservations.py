@@ -12,6 +12,9 @@ from policysched.cluster.devices.extended_resources import ExtendedResourceMappi
 from policysched.model.devices import DeviceAllocation, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
 
+DeviceWrite = tuple[PodUid, int]
+"""A pod and its attempt of PreBind. A pod that leaves and comes back has several."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
@@ -41,12 +44,12 @@ class DeviceChoice:
 class DeviceReservation:
     """An allocation that is reserved for a claim.
 
-    `pods`: pods that share the claim and whose writes are not answered yet. `written_version`: the
+    `writes`: what is not answered yet, of all pods that share the claim. `written_version`: the
     latest version that an answer reports; None without an answer. `uid` is "" for a claim to create
     for one pod: its reservation lasts until the watch shows the claim or it is deleted.
     """
 
-    pods: frozenset[PodUid]
+    writes: frozenset[DeviceWrite]
     uid: str
     allocation: DeviceAllocation
     written_version: int | None = None
@@ -58,10 +61,10 @@ class DeviceReservation:
             )
         if claim.uid != self.uid:
             return True
-        if self.pods:
+        if self.writes:
             return False
         return self.written_version is None or claim.version >= self.written_version
 
-    def with_write_answered(self, pod: PodUid, version: int | None) -> "DeviceReservation":
+    def with_write_answered(self, write: DeviceWrite, version: int | None) -> "DeviceReservation":
         versions = [written for written in (self.written_version, version) if written is not None]
-        return replace(self, pods=self.pods - {pod}, written_version=max(versions, default=None))
+        return replace(self, writes=self.writes - {write}, written_version=max(versions, default=None))

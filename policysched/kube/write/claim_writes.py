@@ -96,7 +96,7 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Prebinding:
-    """One that was begun. `is_superseded`: the pod has a later one, which is answered for both."""
+    """One that was begun. `is_superseded`: the pod has a later one, so what has not left is not sent."""
 
     is_superseded: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -113,9 +113,9 @@ class _Unreserving:
 
 
 class PrebindWriter:
-    """Carries out `Prebind`, several at a time and namespaces in turn. `deliver` receives exactly one outcome for each, unless its
-    pod has a later one, and `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a `Prebind` while what
-    `fence` returned when it was put is false."""
+    """Carries out `Prebind`, several at a time and namespaces in turn. `deliver` receives exactly one outcome for each, also
+    if its pod has a later one, and `ExtendedClaimDeleted` for deleted claims. Nothing is sent while `may_send` is false, nor writes of a
+    `Prebind` while what `fence` returned when it was put is false."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class PrebindWriter:
             for prebinding in self._prebinding.get(command.uid, ()):
                 prebinding.is_superseded = True
             if (earlier := self._waiting_prebinds.get(command.uid)) is not None:
-                self._drop(earlier)  # its answer would be taken for that of this one
+                self._refuse(earlier, "not sent: the pod has a later attempt")
             self._waiting_prebinds[command.uid] = waiting
         elif isinstance(command, DeleteExtendedClaim) and self._abandon_creation(command):
             return
@@ -180,12 +180,8 @@ class PrebindWriter:
         """The pod is gone: its `Prebind` is refused, unless it was begun. In a namespace whose requests hang it may never be
         begun, and what it allocates would be reserved for as long: for any number of pods that come and go."""
         waiting = self._waiting_prebinds.pop(uid, None)
-        if waiting is None:
-            return
-        self._drop(waiting)
-        assert isinstance(waiting.command, Prebind), f"{waiting.command} waits as a Prebind"
-        self.counts.refused += 1
-        self._deliver(PrebindRefused(uid, "not sent: the pod is gone", {}, waiting.command.attempt))
+        if waiting is not None:
+            self._refuse(waiting, "not sent: the pod is gone")
 
     def _abandon_creation(self, command: DeleteExtendedClaim) -> bool:
         """Whether the creation of this claim was not begun, and never will be."""
@@ -198,6 +194,13 @@ class PrebindWriter:
         self.abandon(command.uid)
         self._deliver(ExtendedClaimDeleted(command.claim, ""))
         return True
+
+    def _refuse(self, waiting: _Waiting, reason: str) -> None:
+        command = waiting.command
+        assert isinstance(command, Prebind), f"{command} waits as a Prebind"
+        self._drop(waiting)
+        self.counts.refused += 1
+        self._deliver(PrebindRefused(command.uid, reason, {}, command.attempt))
 
     def _drop(self, waiting: _Waiting) -> None:
         namespace = _namespace(waiting.command)
@@ -244,8 +247,6 @@ class PrebindWriter:
             of_pod.remove(prebinding)
             if not of_pod:
                 del self._prebinding[command.uid]
-        if prebinding.is_superseded:
-            return  # its answer would be taken for that of the later one
         if isinstance(outcome, PrebindWritten):
             self.counts.written += 1
         else:
