@@ -120,7 +120,7 @@ class SchedulerCore:
         self.changing_policies = held_policies.for_reason()
         """Policies whose new text has not reached all of their pods, except those of overdrawn namespaces."""
         self.uncounted = set[tuple[str, str]]()
-        """Policies and namespaces whose placed pods are not all counted in their gangs: none of these may be evicted."""
+        """Policies and namespaces (empty: all) whose placed pods are not all counted in their gangs (`is_uncounted`)."""
         self.unstarted_policies = set[str]()
         """Policies that start after the first attempts: nor may their placed pods be evicted, as no gang of them is known yet."""
         self.pods: dict[PodUid, PendingPod] = {}
@@ -149,6 +149,10 @@ class SchedulerCore:
 
     def namespace_of(self, pod: Pod) -> Namespace | None:
         return self.cache.namespaces.get(pod.namespace)
+
+    def is_uncounted(self, policy: str, namespace: str) -> bool:
+        """Whether gangs may have more placed members than they count: none of these may be evicted, and no gang is short of any."""
+        return not self.uncounted.isdisjoint(((policy, namespace), (policy, "")))
 
     def pre_enqueue_operations(self, uid: PodUid) -> int:
         """The static cost of enqueuing a known pod again."""

@@ -103,10 +103,13 @@ class InFlightBinds:
         if uid in self.in_flight:
             self.prompt.add(uid, state.in_flight_bind.pod.namespace)
 
-    def note_gang_failure(self, gang: QueuedGang, pod: Pod, message: str, now_ns: int) -> None:
-        """The bind of `pod` was refused: does that leave its gang below the minimum?"""
+    def note_gang_failure(
+        self, gang: QueuedGang, pod: Pod, message: str, now_ns: int, *, is_counted: bool = True
+    ) -> None:
+        """The bind of `pod` was refused: does that leave its gang below the minimum? That is asked again once it `is_counted`."""
         is_whole = gang.mode is GangMode.WHOLE and not gang.best_effort
-        if is_whole and len(gang.placed_members) < gang.minimum and gang.id not in self.gang_failures:
+        is_short = not is_counted or len(gang.placed_members) < gang.minimum
+        if is_whole and is_short and gang.id not in self.gang_failures:
             self.gang_failures[gang.id] = GangBindFailure(pod, message)
             self.due_gang_failures[gang.id] = now_ns
 

@@ -8,8 +8,8 @@ dropped, and its pods are enqueued again in slices, between which pods of other 
 No pod of the policy is attempted before the end. What takes long is at the expense of the namespace of the pods (`slice_turns`).
 Pods of others do not wait for a namespace that has taken more than its share of the time: its part ends later.
 
-Placed members of gangs are counted at once: whoever evicts pods reads them. If that takes long, they are counted in slices,
-too, without a rest, and no placed pod of their policy and namespace is evicted before the end.
+Placed members of gangs are counted at once: whoever evicts pods reads them. If that takes long, or they are many, they are counted in
+slices, too, without a rest. Before the end none of them is evicted, nor the rest of a gang of which a bind is refused.
 """
 
 from collections import defaultdict
@@ -33,13 +33,16 @@ from policysched.scheduler.queue.pre_enqueue import NO_RESULTS, PreEnqueueResult
 from policysched.scheduler.sliced_changes import SlicedChanges
 from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, pods_per_slice
 
+COUNTED_AT_ONCE_MAX = 256
+"""Placed members of gangs, each of which takes up to 10 us."""
+
 _Part = tuple[str, str]
 """Of the pods of a policy: those of a namespace that are slow to enqueue, or, if that is empty, all others."""
 
 
 class PolicyTextEvents:
-    """`slices`: what the new text of a policy has not reached: pending pods, then gangs. `counts`: its placed pods that are slow to
-    count in their gangs. A part of the timers."""
+    """`slices`: what the new text of a policy has not reached: pending pods, then gangs. `counts`: its placed pods that are not counted in
+    their gangs yet. A part of the timers."""
 
     def __init__(self, core: SchedulerCore, membership: PolicyMembership, enqueuer: PodEnqueuer) -> None:
         self._core = core
@@ -153,7 +156,7 @@ class PolicyTextEvents:
             self._starting.add(policy)
         self._precomputed[policy] = precomputed
         pending, placed = defaultdict[str, list[PodUid]](list), defaultdict[str, list[PodUid]](list)
-        of_all = pending[""]
+        of_all, counted = pending[""], 0
         with self._enqueuer.using(precomputed):
             for uid in uids:
                 pod = core.pods.get(uid)
@@ -163,19 +166,32 @@ class PolicyTextEvents:
                 observed = core.cache.pods[uid]
                 namespace = observed.pod.namespace
                 if uid in core.binds.in_flight or not self._membership.is_unplaced(observed):
-                    if has_gangs and self._awaits_count(observed, now_ns, may_be_slow=may_be_slow):
+                    if not has_gangs:
+                        continue
+                    if uid in core.binds.in_flight:
+                        self._count_in_gang(observed, now_ns)
+                    elif may_be_slow and self._is_slow(uid):
                         placed[namespace].append(uid)
+                    elif counted < COUNTED_AT_ONCE_MAX or core.queue.order_is_given:
+                        counted += 1
+                        self._count_in_gang(observed, now_ns)
+                    else:
+                        placed[""].append(uid)
                 elif self._awaits_text(observed, now_ns):
                     pending[namespace if may_be_slow and self._is_slow(uid) else ""].append(uid)
         for namespace in pending.keys() - {""}:
             pending[namespace].sort(key=self._precedence)
         self._parts[policy] = {*pending, *placed, ""}
         self._unreached[policy] = {*self._parts[policy]}
+        core.uncounted.update((policy, namespace) for namespace in placed)
         for changes, of_parts in ((self.counts, placed), (self.slices, pending)):
             for namespace in of_parts.keys() - {""}:
                 changes.begin((policy, namespace), of_parts[namespace], now_ns)
+        if placed[""]:
+            self.counts.begin((policy, ""), placed[""], now_ns, at_once=False)
         self.slices.begin((policy, ""), pending[""], now_ns)
         if at_once:
+            self.counts.finish((policy, ""), now_ns)
             self.slices.finish((policy, ""), now_ns)
 
     def forget(self, policy: str) -> None:
@@ -204,15 +220,9 @@ class PolicyTextEvents:
         pod = self._core.pods[uid]
         return -pod.priority, pod.queued_ns
 
-    def _awaits_count(self, observed: ObservedPod, now_ns: int, *, may_be_slow: bool) -> bool:
-        """Whether the placed pod waits until a slice counts it in its gang. It is counted now unless that is slow."""
-        core, pod = self._core, observed.pod
-        if may_be_slow and pod.uid not in core.binds.in_flight and self._is_slow(pod.uid):
-            core.uncounted.add((pod.scheduler, pod.namespace))
-            return True
-        with raises_for(pod_id(pod)):
+    def _count_in_gang(self, observed: ObservedPod, now_ns: int) -> None:
+        with raises_for(pod_id(observed.pod)):
             self._membership.count_in_gang(observed, now_ns)
-        return False
 
     def _awaits_text(self, observed: ObservedPod, now_ns: int) -> bool:
         """Whether the pod, which is on no node, waits for its slice."""
@@ -255,8 +265,7 @@ class PolicyTextEvents:
             self._enqueuer.enqueue_many(policy, waiting, now_ns)
             for observed in filter(None, map(core.cache.pods.get, uids)):
                 if observed.pod.uid not in core.pods and not self._membership.is_unplaced(observed):
-                    with raises_for(pod_id(observed.pod)):
-                        self._membership.count_in_gang(observed, now_ns)
+                    self._count_in_gang(observed, now_ns)
         for gang in filter(None, [core.gangs.end_hold(gang_id, POLICY_CHANGE) for gang_id in gangs]):
             with raises_for(gang.object_id):
                 self._enqueuer.refresh_gang(gang, now_ns, "PolicyChange")
@@ -264,9 +273,11 @@ class PolicyTextEvents:
     def _end_slices(self, part: _Part, now_ns: int) -> None:
         """Of the pods, then of the gangs."""
         core, (policy, namespace) = self._core, part
-        if self.counts.left(part) or self.slices.left(part):
+        if self.counts.left(part):
             return
         core.uncounted.discard(part)
+        if self.slices.left(part):
+            return
         unreached, parts = self._unreached[policy], self._parts[policy]
         unreached.discard(namespace)
         if "" not in unreached:

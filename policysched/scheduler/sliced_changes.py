@@ -44,13 +44,13 @@ class SlicedChanges(Generic[Key, Item]):
         self._turns = PayerTurns[Key]()
         self._began_ns = 0
 
-    def begin(self, key: Key, items: Iterable[Item], now_ns: int) -> None:
-        """Apply the first slice, unless it is a slow one. A change of the key that has not reached everything is replaced."""
+    def begin(self, key: Key, items: Iterable[Item], now_ns: int, *, at_once: bool = True) -> None:
+        """Apply the first slice `at_once`, unless it is a slow one. A change of the key that has not reached everything is replaced."""
         left = self._left[key] = dict.fromkeys(items)
         self._turns.add(self._payer_of(key), key)
         self._began_ns = now_ns
         is_slow = bool(left) and self._cost_of(next(iter(left))) > POD_OPERATIONS_AT_ONCE_MAX
-        if not is_slow or self._queue.order_is_given:
+        if (at_once and not is_slow) or self._queue.order_is_given:
             self.reach(key, left, now_ns)
 
     def left(self, key: Key) -> Collection[Item]:

@@ -38,6 +38,8 @@ class GangBindFailures:
     def advance(self, now_ns: int) -> None:
         binds = self._core.binds
         for gang_id in list(binds.due_gang_failures):
+            if self._core.is_uncounted(gang_id[0], gang_id[1]):
+                continue  # the members that it has under a new text are not all known
             gang, failure = self._core.gangs.get(gang_id), binds.gang_failures[gang_id]
             with raises_for(pod_id(failure.pod)):
                 if gang is None or len(gang.placed_members) >= gang.minimum:

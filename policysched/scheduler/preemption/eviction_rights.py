@@ -49,7 +49,7 @@ class EvictionRights:
                 self.next_change_ns = earlier_ns(self.next_change_ns, self._next_change(victim))
             return False
         is_known = victim.scheduler not in self._core.unstarted_policies
-        if not is_known or (victim.scheduler, victim.namespace) in self._core.uncounted:
+        if not is_known or self._core.is_uncounted(victim.scheduler, victim.namespace):
             self.next_change_ns = earlier_ns(self.next_change_ns, self._now_ns + SECOND_NS)
             return False
         if self._core.permissions.victims.protects(victim, self._core.namespace_of(victim)):
