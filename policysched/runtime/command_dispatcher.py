@@ -25,24 +25,24 @@ EVENT_COMPONENT = "policysched"
 
 
 class CommandDispatcher:
-    """`wake_at_ns` is when `decide` must be called even if no event arrives."""
+    """`wake_at_ns` is when `decide` must be called even if no event arrives; None: it need not be."""
 
     def __init__(
         self,
         binder: Binder,
-        volumes: PrebindWriter,
+        prebind_writer: PrebindWriter,
         evictor: Evictor,
         reporter: Reporter,
         last_good: LastGoodStore,
         feed: PolicyFeed,
         policies: NamespacedName,
-        consultant: ExtenderCaller,
+        extender_caller: ExtenderCaller,
         teams: TeamPolicyFeed | None = None,
     ) -> None:
         self._teams = teams
-        self._extender_caller = consultant
+        self._extender_caller = extender_caller
         self._binder = binder
-        self._prebind_writer = volumes
+        self._prebind_writer = prebind_writer
         self._evictor = evictor
         self._reporter = reporter
         self._last_good = last_good

@@ -1,4 +1,4 @@
-"""The writers of what is decided: binds, evictions, claims and volumes. They write only while this process leads."""
+"""The writers of decisions: binds, evictions, claims and volumes. They write only while this process leads."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from policysched.scheduler.events import Event
 
 
 class DecisionWriters:
-    """`fence` as of the decision that is being dispatched. All requests go through `open_writes`."""
+    """`fence` returns the check of the decision being dispatched. All requests go through `open_writes`."""
 
     def __init__(
         self,

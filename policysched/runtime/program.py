@@ -60,13 +60,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MEMORY_INTERVAL_S = 60.0
-"""How often the memory is looked at. Reference cycles among objects that lived for long are freed only after it has grown, since
-that stops everything for up to seconds. What changes often leaves no cycles (`tests/runtime/test_replaced_policies.py`)."""
+"""How often the memory use is read. Reference cycles among long-lived objects are freed only after it has grown, since collecting
+them stops everything for up to seconds. What changes often leaves no cycles (`tests/runtime/test_replaced_policies.py`)."""
 
 
 def run_program(settings: Settings) -> int:
-    """Runs until a signal or an `ExitReason`; returns the exit code. Raises errors of the configuration, of extender
-    endpoints, of samples files and of listening before it changes anything."""
+    """Run until a signal or an `ExitReason`; return the exit code. Errors of the configuration, extender endpoints, samples
+    files and listening are raised before anything is changed."""
     try:
         return run_event_loop(run_until_exit(settings, _run_once))
     finally:
@@ -78,7 +78,7 @@ def run_program(settings: Settings) -> int:
 async def _run_once(
     settings: Settings, failed_objects: FailedObjects, stop_requested: asyncio.Event
 ) -> tuple[int, bool]:
-    """As `run_until_exit` asks for it."""
+    """Run one app. Returns the exit code, and whether the next app has to read the cluster again."""
     telemetry = Telemetry()
     async with open_process(settings, user_agent="policysched") as process:
         writer = _make_recording(settings.recording, process)
@@ -98,19 +98,19 @@ async def _run_once(
         loop = asyncio.get_running_loop()
         for number in shutdown_signals():
             signal.signal(number, partial(_on_signal, loop, app, stop_requested))
-        if stop_requested.is_set():  # while there was no app
+        if stop_requested.is_set():  # before the app existed
             app.request_stop()
         checks: set[asyncio.Task[list[str]]] = set()
         loop.add_signal_handler(signal.SIGUSR2, _start_self_check, app, ApiClient(process.session), checks)
         if failed_objects.counts(process.clock.now_ns()):
-            collect_all()  # the app before, which no signal handler has any more
+            collect_all()  # frees the previous app: no signal handler refers to it any more
         process.announce(app, str(settings.policies))
         probe = ServerProbe(ApiClient(process.session), app.connectivity)
         return _exit_code(await _run_app(app, process.checker, process.clock, export, probe)), app.rereads
 
 
 def _make_recording(settings: RecordingSettings | None, process: DaemonProcess) -> RecordingWriter | None:
-    """Started; closed with the process."""
+    """A started writer, closed with the process; None without a recording."""
     if settings is None:
         return None
     writer = RecordingWriter(Recorder(), settings, process.runtime.identity, process.clock.now_ns)
@@ -162,7 +162,7 @@ async def _run_app(
 
 
 def _import_late_modules() -> None:
-    """What the main loop would import later, in one piece: `numpy.unique` imports numpy.ma when it is first called (75 ms),
+    """Import what would otherwise block the main loop later: `numpy.unique` imports numpy.ma when it is first called (75 ms),
     and the first ResourceSlice needs CEL (30 ms, 20 MiB)."""
     import_module("numpy.ma")
     DeviceSelectors().load()
@@ -278,8 +278,8 @@ def _on_signal(
     number: int,
     _frame: object,
 ) -> None:
-    """A plain handler, since the loop removes its own as it closes: a signal after that would kill the process and hide
-    its exit code."""
+    """A plain signal handler. The loop removes its own handlers as it closes, and a signal after that would kill the process
+    and hide its exit code."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(_stop, app, stop_requested, number)
 

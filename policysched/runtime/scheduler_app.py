@@ -51,23 +51,21 @@ from policysched.scheduler.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
-CATCH_UP_S = 1.0  # after a stall: until the watches have delivered what they missed
+CATCH_UP_S = 1.0  # after a stall, for the watches to deliver what they missed
 SLICE_S = 0.005
 STEPS_PER_CLOCK_READ = 4
 STEPS_PER_SLICE_MAX = 256  # where the clock does not advance (a simulation)
 PASSES_BETWEEN_SLICES = 16
-"""Of the event loop, for the other tasks: a read, an event and a bind take several each, and would otherwise wait for a slice
-in each of them. A pass with nothing to do takes a microsecond."""
-REPORTS_FLUSH_TIMEOUT_S = (
-    1.0  # for events and conditions, once nothing is decided any more: everybody waits meanwhile
-)
+"""Passes of the event loop, for the other tasks. A read, an event and a bind take several passes each, and would otherwise wait
+for a slice in each of them. A pass with nothing to do takes a microsecond."""
+REPORTS_FLUSH_TIMEOUT_S = 1.0  # for events and conditions, after the last decision: all pods wait
 
 
 class SchedulerApp(DaemonApp):
-    """Call `run` once. Until it leads, only leader election runs. The observers get the duration of a decision, and of a
-    bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the app before.
+    """Call `run` once. Until this process leads, only leader election runs. The observers get the duration of a decision, and
+    of a bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the previous app.
 
-    `rereads`: the next app has to read the cluster again, since the event of an object raised or it could not be counted."""
+    `rereads`: the next app has to read the cluster again, since an event or a decision raised because of an object."""
 
     def __init__(
         self,
@@ -138,7 +136,7 @@ class SchedulerApp(DaemonApp):
         )
         self._decision_fence = self._next_fence = self._make_fence()
         self._decides_after_s = float("-inf")
-        self._is_behind = True  # until every event that arrived before a decision was handled
+        self._is_behind = True  # until a decision begins with an empty inbox
         self._decision_is_due = False
         self._ended: asyncio.Event = asyncio.Event()
         self._exit_reason: ExitReason | None = None
@@ -164,7 +162,7 @@ class SchedulerApp(DaemonApp):
             self.team_policy_feed.on_operator_update(event)
 
     def _queued_in(self, admits: Callable[[str], bool]) -> int:
-        """Commands without an outcome, also of an attempt that is yet to be given up: it may still evict for the rest of a gang."""
+        """Commands without an outcome in these namespaces. An attempt in progress counts: it may still evict for a gang."""
         scheduler = self.scheduler
         is_begun = scheduler.attempt_in_progress or scheduler.attempt_paused
         return self._writers.in_flight_in(admits) + (is_begun and not self.rereads)
@@ -172,9 +170,9 @@ class SchedulerApp(DaemonApp):
     # ── called from outside ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def request_stop(self, outcome: ExitReason = ExitReason.STOPPED) -> None:
-        """Ends what is under way, for others than those whose writes fail or hang, releases the Lease and exits."""
+        """Finish what is under way, except in namespaces whose writes fail or hang; then release the Lease and exit."""
         self.stopping = True
-        # After a step of the clock no sample or time-out is what it seems.
+        # After a step of the clock, the ages of samples and the time-outs are wrong.
         self._clean_stop.begin(decides=outcome is ExitReason.STOPPED and not self.rereads)
         self._request_end(outcome)
 
@@ -220,7 +218,7 @@ class SchedulerApp(DaemonApp):
         return self._exit_reason
 
     async def _lead(self) -> bool:
-        """Runs everything until an end is requested. Returns whether a write may still be carried out."""
+        """Run all tasks until `_request_end`. Returns whether a write may still be carried out."""
         tasks: list[asyncio.Task[None]] = [
             asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
         ]
@@ -319,7 +317,7 @@ class SchedulerApp(DaemonApp):
                 await self._sleep_until_woken(self._idle_timeout_s())
 
     async def _run_other_tasks(self) -> None:
-        """Responses, watches and writes go on, for as long as a slice. One pass where the clock does not advance."""
+        """Let responses, watches and writes proceed, for a slice's time at most. One pass where the clock does not advance."""
         began_s = self.runtime.monotonic_s()
         for _ in range(PASSES_BETWEEN_SLICES):
             await asyncio.sleep(0)
@@ -327,9 +325,9 @@ class SchedulerApp(DaemonApp):
                 return
 
     def _run_slice(self) -> bool:
-        """Handles events, then decides, for a few milliseconds. True: there is more work now."""
+        """Handle events, then decide, for a few milliseconds. Returns whether there is more work now."""
         runtime, scheduler = self.runtime, self.scheduler
-        # In front: what waits in the inbox is newer.
+        # At the front: the events in the inbox are newer.
         self._inbox.extendleft(reversed(self.failed_objects.take_due(runtime.now_ns())))
         now_s = runtime.monotonic_s()
         ends_s = now_s + SLICE_S
@@ -360,7 +358,7 @@ class SchedulerApp(DaemonApp):
                 attempt_ns = scheduler.account_time(round((now_s - began_s) * 1e9))
                 if attempt_ns is not None and self._observe_decision_s is not None:
                     self._observe_decision_s(attempt_ns / 1e9)
-                if scheduler.only_overdrawn_left:  # what others send or receive waits for one decision
+                if scheduler.only_overdrawn_left:  # so that the other tasks wait for one decision at most
                     return True
             elif decision_is_due:
                 decision_is_due = False
@@ -369,7 +367,7 @@ class SchedulerApp(DaemonApp):
         return True
 
     def _handle(self, event: Event, now_ns: int) -> None:
-        """Apply the event, or what is admitted instead of it."""
+        """Apply the event, or the one that `FailedObjects` admits instead."""
         failed = self.failed_objects
         admitted = failed.admit(event, now_ns)
         if admitted is not None:
@@ -378,7 +376,7 @@ class SchedulerApp(DaemonApp):
             self._dispatcher.dispatch(failed.take_reports(policies))
 
     def _dispatch_step(self, step: Callable[[], list[Command]], event: Event | None, now_ns: int) -> bool:
-        """False: the step raised. The state may be half changed, so nothing is decided or written by it any more."""
+        """Returns false if the step raised. The state may be half changed then, so nothing more is decided or written from it."""
         try:
             commands = step()
         except Exception as error:  # noqa: BLE001  # raised again if nobody is to blame
@@ -395,7 +393,7 @@ class SchedulerApp(DaemonApp):
         self._request_end(ExitReason.STOPPED)
 
     def _make_fence(self) -> Callable[[], bool]:
-        """A decision begins: whether this process has not stalled since. Binds, PreBinds and evictions keep it (`fence`)."""
+        """A check that is false once this process stalls again. Binds, PreBinds and evictions keep their decision's (`fence`)."""
         leadership, stalls = self.leadership, self.leadership.stalls()
         return lambda: leadership.stalls() == stalls
 
@@ -403,7 +401,7 @@ class SchedulerApp(DaemonApp):
         return self._clean_stop.may_decide and self.leadership.may_decide() and self._has_caught_up()
 
     def _has_caught_up(self) -> bool:
-        """After a stall, what happened meanwhile is read before a decision, and before the bind of a pod in PreBind."""
+        """False for CATCH_UP_S after a stall: what happened meanwhile is read before the next decision, or bind after PreBind."""
         now_s = self.runtime.monotonic_s()
         if not self._next_fence():
             self._next_fence = self._make_fence()
@@ -414,16 +412,16 @@ class SchedulerApp(DaemonApp):
         return True
 
     def _idle_timeout_s(self) -> float:
-        """How long there is no work unless an event arrives."""
+        """Seconds until there may be work even if no event arrives."""
         at_ns, decides_in_s = self._dispatcher.wake_at_ns, self.leadership.decides_in_s()
         waits_s = [1.0, decides_in_s]
         if at_ns is not None:
             waits_s.append((at_ns - self.runtime.now_ns()) / 1e9)
-        # A time in the past was not ready for another reason, such as binds in flight; their responses wake the loop.
+        # A time in the past: something else blocks the decision, such as binds in flight; their responses wake the loop.
         return max(0.001, min(wait_s for wait_s in waits_s if wait_s > 0))
 
     async def _drain(self) -> None:
-        """A clean stop: waits for writes that may be carried out (`runtime.clean_stop`), then for their events and conditions."""
+        """Stop cleanly: wait for open writes (`runtime.clean_stop`), then for their events and conditions."""
         await self._clean_stop.drain()
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + min(self._clean_stop.left_s, REPORTS_FLUSH_TIMEOUT_S)

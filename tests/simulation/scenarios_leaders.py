@@ -1,6 +1,7 @@
 """Scenarios of leader election and process exits."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
@@ -15,6 +16,7 @@ from tests.simulation.bugs_of_writes import (
     a_leader_that_lost_the_lease_keeps_deciding,
     a_restart_ignores_the_last_known_good_policies,
 )
+from tests.simulation.replica import Replica
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 from tests.simulation.scenarios_liveness import a_pod_is_bound
 
@@ -42,21 +44,15 @@ async def two_replicas_run(world: Scenario) -> None:
 
 
 async def a_late_bind_competes_with_an_urgent_pod(world: Scenario) -> None:
-    world.policies(beta=BETA + "preemption never\n")  # the second pod is urgent
-    world.node("a", cpu="1")
-    leader = world.start("leader")
-    assert world.transport is not None
-    world.transport.late.add("slow")
-    world.pod("slow", cpu="1")
-    await world.until(lambda: world.decided("slow"), "the first decision")
-    await asyncio.sleep(0.05)
-
-    leader.kill()
-    world.pod("rival", cpu="1", urgent=True)
-    await asyncio.sleep(40.0)
+    await _late_bind_and_rival(world, Replica.kill)
 
 
 async def a_late_bind_competes_with_an_urgent_pod_after_a_stop(world: Scenario) -> None:
+    await _late_bind_and_rival(world, Replica.stop)
+
+
+async def _late_bind_and_rival(world: Scenario, end: Callable[[Replica], None]) -> None:
+    """The leader ends while its bind is in flight, and a pod arrives that would get the same node."""
     world.policies(beta=BETA + "preemption never\n")  # the second pod is urgent
     world.node("a", cpu="1")
     leader = world.start("leader")
@@ -66,7 +62,7 @@ async def a_late_bind_competes_with_an_urgent_pod_after_a_stop(world: Scenario) 
     await world.until(lambda: world.decided("slow"), "the first decision")
     await asyncio.sleep(0.05)
 
-    leader.stop()
+    end(leader)
     world.pod("rival", cpu="1", urgent=True)
     await asyncio.sleep(40.0)
 

@@ -52,7 +52,7 @@ export const podLink = (pod) => `#pod/${encodeURIComponent(pod)}`;
 export const time = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19);
 export const hash = (sha256) => (sha256 ? sha256.slice(0, 12) : "none");
 
-// A replica that follows has an empty queue, whatever is pending.
+// The queue of a follower is empty even if pods are pending.
 export function nothingPending({ leader }) {
   if (leader.leads) return "No pod is pending.";
   return `This replica decides nothing: what is pending is known to ${leader.holder || "the one that leads"}.`;

@@ -54,7 +54,7 @@ export function queueView() {
   };
 }
 
-// What fits now is more than what is placed: a gang is placed as a whole. Its message says how many, and where.
+// A gang is placed as a whole, so more members can fit than are placed. Its message says how many fit, and where.
 function members(gang) {
   const [, fit = gang.placed, of = gang.minimum] = /(\d+) of (\d+) members fit now/.exec(gang.message) ?? [];
   const what = Number(fit) === gang.placed ? "placed" : "fit";
