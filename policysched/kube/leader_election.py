@@ -10,14 +10,14 @@ start (15 s), whatever the server does.
 
 A process can also stand still: stopped, starved, or in a virtual machine that is paused or suspended. `may_write` is
 therefore called again when a request is written to its connection. It needs a lease that is valid on a clock that counts
-suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: of a pause that stops
-both clocks of a virtual machine only the wall clock tells, once it is set. After a stall nothing is written until the
+suspended time, and a tick of this module within `STALL_S`, on that clock and on the wall clock: a pause that stops both
+clocks of a virtual machine shows only on the wall clock, once it is set. After a stall nothing is written until the
 Lease has been renewed, which the server refuses if another process has held it since. `stalls` counts the stalls, so
-that what was decided before one is not written after it, and that the watches catch up before the next decision.
+that what was decided before one is not written after it, and the watches catch up before the next decision.
 
 A new leader does not decide at once. The previous one may have sent a bind just before it died, and the server may act
-on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if there is none:
-- the last holder recorded on the lease that it stopped when no request could be carried out (`runtime.clean_stop`), of it or before;
+on it for `SERVER_TIMEOUT_S`; until then the cluster can still change. The wait is skipped only if no such bind can exist:
+- the last holder recorded on the lease that no request, its own or an earlier one, could be carried out (`runtime.clean_stop`);
 - a lease that has existed for a while was never held;
 - there is no lease, or a new one that was never held, and `first_start` finds no trace of an earlier leader. (A lease
   alone does not tell: it may have been deleted a moment ago.)
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 RELEASED_ANNOTATION = "policysched.dev/released-after-transitions"
-"""Annotation: the count of transitions at which a holder that could decide stopped without an open write. A later one changes it."""
+"""Its value: `leaseTransitions` when a holder that could decide stopped without an open write. Later holders increase that."""
 
 _FAILED_RENEWAL_SPEEDUP = 4.0
 """A failed renewal is retried after `retry_period_s` divided by this, so that many attempts fit before the
@@ -174,7 +174,7 @@ class LeaderElector:
             watching.cancel()
 
     async def release(self, *, nothing_in_flight: bool) -> None:
-        """On a clean stop, after cancelling `run`. With open writes the lease is not released but expires: the next leader waits."""
+        """Call on a clean stop, after cancelling `run`. With writes in flight the lease is left to expire: others wait."""
         if self.status is not LeadershipStatus.LEADING:
             return
         self._leads_until_s = float("-inf")
@@ -187,7 +187,7 @@ class LeaderElector:
             spec = lease["spec"]
             if spec.get("holderIdentity") != self._identity:
                 return
-            if not self.decides_in_s():  # else those of the leader before may be carried out
+            if not self.decides_in_s():  # else writes of the previous leader may still be carried out
                 annotations = lease["metadata"].setdefault("annotations", {})
                 annotations[RELEASED_ANNOTATION] = str(spec.get("leaseTransitions") or 0)
             lease["spec"] = {
@@ -305,11 +305,11 @@ class LeaderElector:
         return self._gap_s(self._monotonic_s(), self._now_ns())
 
     def _gap_s(self, monotonic_s: float, wall_ns: int) -> float:
-        """From the last tick, on the clock that counts more."""
+        """Seconds since the last tick, on the clock that advanced more."""
         return max(monotonic_s - self._ticked_s, (wall_ns - self._ticked_wall_ns) / 1e9)
 
     async def _watch_for_stalls(self) -> None:
-        """Ticks while the process runs. After a stall of a leader only a renewal that was sent since makes it tick again."""
+        """Tick while the process runs. After a stall, the next tick of a leader comes from a renewal that was sent after it."""
         warned = False
         while True:
             await asyncio.sleep(TICK_S)

@@ -1,7 +1,7 @@
 """Denials by admission: a webhook, or a policy such as ValidatingAdmissionPolicy, refuses a request.
 
-A tenant can write one for its namespace, and whoever writes it chooses the status and the message. So a 401 is not about
-credentials then, a 404 or 409 is not about what exists, and the message can be of any length.
+A tenant can write one for its namespace and choose the status and the message. A 401 is then not about credentials, a 404 or
+409 is not about what exists, and the message can have any length.
 """
 
 import re
@@ -11,9 +11,9 @@ import orjson
 from policysched.kube.client.transport import ERROR_BODY_BYTES_MAX
 
 _DENIAL = re.compile(r'admission webhook "|[^:]{1,600} is forbidden: (?:Validating|Mutating)AdmissionPolicy ')
-"""How the API server begins the message, whatever they say."""
+"""How the API server begins the message of every denial."""
 _NO_ANSWER = 'Internal error occurred: failed calling webhook "'
-"""How it begins the message when it gets none of a webhook, or none that it understands."""
+"""How it begins the message when a webhook does not answer, or not as expected."""
 _CUT_STATUS = re.compile(rb'\s*\{\s*"kind":\s*"Status"')
 _CUT_MESSAGE = re.compile(rb'"message":\s*(?=")')
 _MESSAGE_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*')
@@ -26,12 +26,12 @@ def is_denied_by_admission(message: str) -> bool:
 
 
 def is_refused_by_admission(message: str) -> bool:
-    """Denied, or a webhook failed: nothing of the request was or will be stored, also if the status is 500."""
+    """Denied, or a webhook failed: nothing of the request was or will be stored, even if the status is 500."""
     return is_denied_by_admission(message) or message.startswith(_NO_ANSWER)
 
 
 def is_denial_by_admission(body: bytes) -> bool:
-    """The same of the body of a response, a Status."""
+    """As `is_denied_by_admission`, for the body of a response: a Status, perhaps cut off."""
     try:
         status = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -41,11 +41,11 @@ def is_denial_by_admission(body: bytes) -> bool:
 
 
 def message_of_cut_status(body: bytes) -> str | None:
-    """The beginning of the message of a Status whose end was not read. None: it is no Status. A webhook also writes the `metadata`
-    and the `status` before the message. If these fill what was read, it is a denial: no error of the API server itself is that long."""
+    """The beginning of the message of a Status whose end was not read; None if it is no Status. The `metadata` and `status` before
+    it can be a webhook's, too. If they fill what was read, it is a denial: no other error of the API server is that long."""
     if not _CUT_STATUS.match(body):
         return None
-    found = _CUT_MESSAGE.search(body)  # within a text there is a backslash before each quote
+    found = _CUT_MESSAGE.search(body)  # matches no text in a string: its quotes have a backslash
     if found is None:
         return _UNREAD_MESSAGE if len(body) >= ERROR_BODY_BYTES_MAX else None
     begin = _MESSAGE_TEXT.match(body, found.end(), found.end() + _MESSAGE_BYTES_MAX)

@@ -10,7 +10,7 @@
           ├── Conflict            409: already exists, another version, another UID, already bound
           ├── Expired             410: the version is too old; also an error object in a watch
           ├── TooManyRequests     429
-          ├── AdmissionDenied     401, 404, 409, 410 or 429, chosen by whoever wrote a webhook: none of the above
+          ├── AdmissionDenied     401, 404, 409, 410 or 429, chosen by a webhook: it means none of the above
           └── ServerError         5xx: the outcome of a write is unknown, as without a response
 
 Every other status is a plain `ApiStatusError`.
@@ -94,7 +94,7 @@ ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
 """Every error of a request, for callers that retry after any of them."""
 
 MESSAGE_CHARACTERS_MAX = 4096
-"""Of the server's message, which has that of a webhook."""
+"""Limit of an error's message, which can contain a webhook's."""
 
 _ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
     401: Unauthorized,
@@ -115,8 +115,8 @@ class ListPage:
 
 
 class ApiClient:
-    """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`. Writes leave only while
-    `may_write`, and raise `RequestNotSent` otherwise. `is_current`, if given, is a further condition, checked after it."""
+    """Requests by verb. Each raises `TransportError`, `InvalidResponse` or `ApiStatusError`. Writes are sent only while
+    `may_write()`, and raise `RequestNotSent` otherwise. `is_current`, if given, is a further condition, checked after it."""
 
     def __init__(self, transport: Transport, *, may_write: Callable[[], bool] | None = None) -> None:
         self._transport = transport
@@ -285,12 +285,12 @@ class ApiClient:
 
 
 def status_error_from_response(answer: ApiResponse) -> ApiStatusError:
-    """The exception for a status other than 2xx. A body that is not a Status is quoted, truncated. The end of a Status may be missing."""
+    """The exception for a status other than 2xx. The end of a Status may be missing; any other body is quoted, truncated."""
     try:
         status = orjson.loads(answer.body)
     except orjson.JSONDecodeError:
         status = None
-    # The API server's time-out of a request has no kind.
+    # The API server sends the Status of a request that timed out without a kind.
     if isinstance(status, dict) and (status.get("kind") == "Status" or status.get("status") == "Failure"):
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
     else:

@@ -25,7 +25,7 @@ class Connectivity:
         self._forbidden: set[str] = set()
         self._unreachable_since_s: float | None = None
         self.on_doubt: Callable[[], None] | None = None
-        """Has the server asked (`kube.client.server_probe`)."""
+        """Requests a probe of the server (`kube.client.server_probe`)."""
         self.failures_total = 0
         self.successes_total = 0
 
@@ -44,7 +44,7 @@ class Connectivity:
 
     def record_failure(self, activity: str, error: BaseException) -> None:
         if isinstance(error, RequestNotSent):
-            return  # it is no evidence about the server
+            return  # this says nothing about the server
         self.failures_total += 1
         self._failures[activity] = self._failures.get(activity, 0) + 1
         if self._failures[activity] >= 2 and isinstance(error, Forbidden):
@@ -60,8 +60,8 @@ class Connectivity:
         )
 
     def record_no_answer(self, activity: str, error: BaseException, *, others_answered: bool) -> None:
-        """Of a request that a webhook of one namespace can keep without an answer, or whose credentials are refused: it may never be
-        sent again. Others that are answered meanwhile, or the server if it is asked, tell whether it is an outage."""
+        """A request got a 401, or no answer, perhaps because of a webhook of one namespace. It may never be sent again, so other
+        requests that are answered meanwhile, or else a probe of the server, tell whether it is an outage."""
         if not others_answered and self.on_doubt is None:
             self.record_failure(activity, error)
             return
@@ -70,7 +70,7 @@ class Connectivity:
             self.on_doubt()
 
     def record_error_response(self, activity: str, error: BaseException) -> None:
-        """The server answered, with an error that concerns this request alone: counted, but not taken as an outage."""
+        """The server answered with an error that concerns this request alone: it counts as a failure, not as an outage."""
         self.failures_total += 1
         log.debug("a request to the API server failed", extra={"activity": activity, "error": str(error)})
         self._clear(activity)

@@ -1,6 +1,6 @@
-"""The identity of an object that has a megabyte of metadata: finalizers, owners or managed fields.
+"""Reads the identity of an object whose metadata (finalizers, owners, managed fields) can be a megabyte.
 
-The rest of such an answer is not parsed, which takes up to 13 ms of the main loop for a megabyte.
+The rest of such an answer is not parsed: a megabyte would take up to 13 ms of the main loop.
 """
 
 import re
@@ -20,12 +20,12 @@ _LIST_OF_ONE = re.compile(
     rb'\{"kind":"PartialObjectMetadataList","apiVersion":"[\w./]+","metadata":\{"resourceVersion":"[^"\\]*"\},'
     rb'"items":\[\{(?:%b)?"metadata":%b' % (_TYPE, _IDENTITY)
 )
-"""The API server writes the fields of metadata in this order, and all that a tenant makes long after them."""
+"""The API server writes the fields of metadata in this order, and those that a tenant can make long after them."""
 
 
 def large_metadata(body: bytes) -> Json | None:
-    """The UID, the version and the generation of the object in a large answer that has metadata alone, or of the object that was
-    selected by its name in a list. None: the answer is small, or another one."""
+    """The answer with only the UID, version and generation of its object: a large PartialObjectMetadata, or a list of one that was
+    selected by name. None if the answer is small or of another kind."""
     if len(body) < LARGE_METADATA_BYTES:
         return None
     if (begun := _OBJECT.match(body)) is not None:

@@ -1,10 +1,10 @@
-"""Tells a server that does not answer from a namespace whose webhook does not.
+"""Distinguishes a server that does not answer from a namespace whose webhook does not.
 
     answered ──a write of a namespace has no answer──► doubted ──GET /version──► answered
                                                           └── no answer ──► failed, asked again each second
 
-A webhook can keep a write without an answer, or have the server close its connection, for as long as it likes, and there may be nothing else to
-write. No webhook can delay a read. So `/readyz` and the log judge the server by its own answer.
+A webhook can keep a write unanswered, or make the server close its connection, for as long as it likes, and there may be
+nothing else to write. No webhook can delay a read, so `/readyz` and the log judge the server by its answer to one.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from policysched.kube.client.transport import TransportError
 
 RETRY_S = 1.0
 INTERVAL_S = 5.0
-"""Between two doubts, however many writes have no answer."""
+"""From an answered probe to the next, however many writes have no answer."""
 _TIMEOUT_S = 5.0
 _ACTIVITY = "asking the server for its version"
 
 
 class ServerProbe:
-    """While it exists, `connectivity` takes no write of a namespace for an outage."""
+    """While it exists, `connectivity` does not count the unanswered writes of a namespace as an outage."""
 
     def __init__(self, api: ApiClient, connectivity: Connectivity) -> None:
         self._api = api
@@ -45,6 +45,6 @@ class ServerProbe:
             self._connectivity.record_failure(_ACTIVITY, error)
             return False
         except ApiStatusError:
-            pass  # also "forbidden" is an answer
+            pass  # "forbidden" is an answer too
         self._connectivity.record_success(_ACTIVITY)
         return True

@@ -11,7 +11,7 @@ from typing import Protocol
 
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-"""For requests that need no more of an object: it may have a megabyte, which the API server writes and the main loop parses."""
+"""For requests that need only metadata: the API server would write, and the main loop parse, an object of up to a megabyte."""
 METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """The same for a list."""
 
@@ -42,15 +42,15 @@ class ApiResponse:
 
 
 ERROR_BODY_BYTES_MAX = 256 * 1024
-"""Of a response with another status than 2xx: it has the message of a webhook, which can have any length. The rest is not read."""
+"""Limit of a response with another status than 2xx: it can contain a webhook's message of any length. The rest is not read."""
 HEADERS_MAX = 8192
 HEADER_BYTES_MAX = 32 * 1024
-"""Of a response: a webhook writes warnings, of which the API server sends 4,096 characters, each in a header of its own or all in one."""
+"""Limits of a response. The API server passes on 4,096 characters of a webhook's warnings, in one header or in one each."""
 BODY_BYTES_MAX = 16 * 1024 * 1024
-"""Of the response to a write. It has one object at most, of which etcd takes 1.5 MiB."""
+"""Limit of the response to a write: at most one object, and etcd stores at most 1.5 MiB of one."""
 
 CONNECTIONS_MAX_DEFAULT = 256
-"""All writers together need up to 150, and for some seconds two more for each namespace whose webhooks begin to hang."""
+"""All writers together need up to 150, plus two for some seconds for each namespace whose webhooks begin to hang."""
 
 
 class TransportError(Exception):
@@ -58,7 +58,7 @@ class TransportError(Exception):
 
 
 class RequestNotSent(TransportError):
-    """`may_write` forbade it: the server has not got the request."""
+    """`may_write` forbade it: the server has not received the request."""
 
     def __init__(self, request: ApiRequest) -> None:
         super().__init__(f"{request.method} {request.path}: not sent; the lease has to be renewed first")

@@ -21,4 +21,4 @@ class InvalidField(ValueError):
 
 
 class OverLimit(InvalidField):
-    """The field is as its schema says, and larger than anybody needs: to check all of it takes longer than to decode it."""
+    """The field matches its schema but is larger than anybody needs: checking all of it takes longer than decoding it."""

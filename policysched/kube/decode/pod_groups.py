@@ -35,23 +35,23 @@ POD_GROUP_APIS: Mapping[str, PodGroupApi] = {
 SCHEDULED_CONDITIONS: Mapping[str, str] = {"v1alpha2": "PodGroupScheduled"}
 _SCHEDULED_CONDITION = "PodGroupInitiallyScheduled"
 MIN_RESOURCES_MAX = 64
-"""Each pod of the group has its amount of each."""
+"""Limit of the resources in `minResources`: each pod of the group has an amount of each."""
 
 OTHER_CONDITIONS_BYTES_MAX = 4096
 _CONDITION_CHARACTERS_MAX = 32_768
-"""Of each text of a condition, and of all conditions of others: a status is remembered for longer than its group."""
+"""Limits of all conditions of other writers, and of each text of a condition: a status is remembered for longer than its group."""
 
 VOLCANO_CONDITIONS = ("Scheduled", "Unschedulable")
 
 
 def scheduled_condition(api_version: str) -> str:
-    """The condition by which a PodGroup of `scheduling.k8s.io` in that version says that it is scheduled."""
+    """The type of the condition that says that a PodGroup of `scheduling.k8s.io` in this API version is scheduled."""
     return SCHEDULED_CONDITIONS.get(api_version, _SCHEDULED_CONDITION)
 
 
 def decode_group_references(meta: Json, spec: Json) -> tuple[GroupReference, ...]:
-    """The PodGroups that a pod names, by field, label and annotation. An annotation can be longer than any name: messages have
-    only its beginning."""
+    """The PodGroups that a pod names, by field, label and annotation. An annotation longer than any name is shortened, since
+    messages quote it."""
     named: dict[PodGroupApi, Any] = {
         "scheduling.k8s.io": (spec.get("schedulingGroup") or {}).get("podGroupName"),
         "scheduling.x-k8s.io": (meta.get("labels") or {}).get(GROUP_LABEL),
@@ -63,8 +63,8 @@ def decode_group_references(meta: Json, spec: Json) -> tuple[GroupReference, ...
 def decode_pod_group(
     obj: Json, api: PodGroupApi, api_version: str, *, is_validated: bool = False
 ) -> PodGroup:
-    """A PodGroup as the server returns it in this version of the API. `is_validated`: by the API server, so that its schema
-    is checked only if it cannot be decoded. Raises MalformedObject."""
+    """A PodGroup as the server returns it in this version of the API. `is_validated`: the API server has validated it, so its
+    schema is checked only if decoding fails. Raises MalformedObject."""
     kind = f"PodGroup.{api}"
     if not is_validated:
         require_schema(kind, obj)
@@ -135,12 +135,12 @@ def _other_conditions(conditions: Iterable[Json]) -> tuple[Json, ...] | None:
     others = tuple(condition for condition in conditions if condition.get("type") not in VOLCANO_CONDITIONS)
     try:
         return others if len(orjson.dumps(others)) <= OTHER_CONDITIONS_BYTES_MAX else None
-    except orjson.JSONEncodeError:  # hundreds of levels
+    except orjson.JSONEncodeError:  # nested in hundreds of levels
         return None
 
 
 def _min_resources(spec: Json) -> Mapping[str, int]:
-    """By resource. Volcano's controllers add the names of a ResourceQuota: `requests.cpu` is the cpu, limits do not count."""
+    """Amounts by resource. Volcano's controllers add a ResourceQuota's names: `requests.cpu` is the cpu, limits do not count."""
     written = spec.get("minResources") or {}
     if len(written) > MIN_RESOURCES_MAX:
         raise OverLimit("spec.minResources", f"has {len(written)} resources, more than {MIN_RESOURCES_MAX}")

@@ -60,7 +60,7 @@ def string_map(value: Any, field: str) -> Mapping[str, str]:
 
 
 def size_bytes(quantity: Any, field: str) -> int:
-    """A quantity of storage."""
+    """A quantity of storage. Raises InvalidField."""
     quantity_text = quantity if isinstance(quantity, str) else str(quantity)
     try:
         return parse_whole_units(quantity_text)
@@ -79,16 +79,16 @@ def version_number(version: str) -> int:
 
 
 def time_ns(value: Any) -> int:
-    """RFC 3339 to ns since 1970; 0 if absent (a manifest in a file)."""
+    """RFC 3339 to ns since 1970, from 0 to `_TIME_NS_MAX`; 0 if absent (a manifest in a file). Raises ValueError."""
     return 0 if value is None else _parse_time_ns(str(value))
 
 
 _TIME_NS_MAX = 2**62
-"""In the year 2116. Later times, and Go's zero time in the year 1, exceed 64 bits of nanoseconds, or their difference does."""
+"""In the year 2116. Later times, Go's zero time (year 1), or differences of such times exceed 64 bits of nanoseconds."""
 
 
 _ODD_YEAR = re.compile(r"(?:(-[0-9]{3,}|0000)|[1-9][0-9]{4,})-[0-9]{2}-[0-9]{2}T")
-"""A year that Go writes and Python does not read."""
+"""A year that Go writes and Python cannot read."""
 
 
 @lru_cache(maxsize=4096)

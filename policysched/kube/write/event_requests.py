@@ -50,7 +50,7 @@ class EventRequests:
     async def patch_count(self, content: EventContent, series: EventSeries) -> None:
         body: Json = {"series": {"count": series.count, "lastObservedTime": micro_time(series.last_ns)}}
         path = f"{_events_path(content.regarding)}/{series.name}"
-        # Whoever may write events can make it as large as etcd takes.
+        # Metadata only: anyone who may write events can make this one as large as etcd accepts.
         await self._api.patch(path, body, STRATEGIC_PATCH, accept=METADATA_ONLY)
 
 

@@ -1,10 +1,10 @@
 """Writes events and the PodScheduled condition, with lower priority than binds.
 
-Namespaces are served in turn, since a webhook of one can make its writes take long (`namespace_turns`), and of each its
-conditions before its events. Both are bounded: the namespace that has the most loses its oldest one, which is counted and
-logged. Only the newest condition of a pod is written. A repeated event becomes one object with a count (`series`), updated
-at most once per interval. While many binds are queued few are written, so that reporting never delays placements. Each
-write is attempted only a few times: the cluster's state does not depend on it.
+Namespaces take turns, since a webhook of one can make its writes slow (`namespace_turns`); within one, conditions come before
+events. Both queues are bounded: the namespace with the most entries loses its oldest one, which is counted and logged. Only
+the newest condition of a pod is written. A repeated event becomes one object with a count (`series`), updated at most once
+per interval. While many binds are queued, reports are written slowly, so that they never delay placements. Each event is
+attempted only a few times: the cluster's state does not depend on it.
 
 A condition names the version of its pod, so a late or repeated one cannot overwrite a newer state: a bound pod stays
 PodScheduled=True.
@@ -55,16 +55,16 @@ PATCH_SERVER_TIMEOUT = "2s"
 """How long the server may act on the patch of a condition."""
 DENIED_LOG_INTERVAL_S = 60.0
 BESIDE_BINDS_INTERVAL_S = 0.02
-"""Between writes while many binds are queued: they may be of one namespace, for which the others do not wait."""
+"""Pause between writes while many binds are queued. Writes do not stop: the binds may all be of one namespace."""
 CONDITION_CONFLICTS_MAX = 4
 """How often a condition is retried immediately after a version conflict."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReporterSettings:
-    """`writes_per_s` 0: limited only by `concurrent_writes_max`. `queued_binds_max`: while more binds than this are queued, 50
-    writes a second. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
-    kube-scheduler's, over a minute with backoff: a restart of the API server loses no `Scheduled` event."""
+    """`writes_per_s` 0: limited only by `concurrent_writes_max`. While more than `queued_binds_max` binds are queued: 50 writes a
+    second. `series_update_interval_s`: the minimum interval between writes of a repeated event's count. `event_attempts_max` is
+    kube-scheduler's: more than a minute with backoff, so a restart of the API server loses no `Scheduled` event."""
 
     concurrent_writes_max: int = 12
     writes_per_s: float = 1000.0
@@ -134,7 +134,7 @@ class Reporter:
         self._delayed_events: set[asyncio.TimerHandle] = set()
         self._active = 0
         self._drop_logged_s = self._denied_logged_s = float("-inf")
-        self._denied_count = 0  # since the last line of the log
+        self._denied_count = 0  # since the last log line
         self.counts = ReporterCounts()
 
     @property
@@ -144,7 +144,7 @@ class Reporter:
 
     @property
     def prompt_writes(self) -> int:
-        """Those of namespaces whose writes do not take long."""
+        """Writes without a response, of namespaces that are not slow."""
         return self._turns.prompt()
 
     # ── queueing ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -222,7 +222,7 @@ class Reporter:
             )
 
     def _count_denied(self, error: ApiStatusError) -> None:
-        """Nobody but a webhook's owner can mend it, but if it denies those of the whole cluster the operator has to know."""
+        """Only the webhook's owner can fix this, but the operator has to know if conditions of the whole cluster are denied."""
         self._denied_count += 1
         now_s = asyncio.get_running_loop().time()
         if now_s - self._denied_logged_s >= DENIED_LOG_INTERVAL_S:
@@ -249,7 +249,7 @@ class Reporter:
         await limiter.acquire()
 
     async def _write_next(self, namespace: str) -> None:
-        """Of what is queued in the namespace, if that was not dropped or discarded."""
+        """Write the namespace's next condition or event, unless it was dropped or discarded."""
         # Two concurrent writes for a pod could arrive out of order.
         condition = self._queue.first_status(namespace, busy=self._in_flight)
         self._active += 1
@@ -272,7 +272,7 @@ class Reporter:
         except (TransportError, InvalidResponse, Unauthorized, TooManyRequests, ServerError) as error:
             self.counts.failed += 1
             backoff = self._backoffs.get(condition.uid) or Backoff(self._random, initial_s=0.5)
-            if condition.uid in self._latest_conditions:  # otherwise nothing forgets it
+            if condition.uid in self._latest_conditions:  # otherwise nothing removes the backoff
                 self._backoffs[condition.uid] = backoff
             wait_s = backoff.next_delay_s(error)
         except ApiStatusError as error:
@@ -341,8 +341,8 @@ class Reporter:
         raise InvalidResponse(f"{path} conflicted on all {CONDITION_CONFLICTS_MAX} attempts")
 
     async def _current_unbound_version(self, condition: PodScheduledCondition) -> UnboundPodVersion | None:
-        """None: the pod is on a node or gone, or another pod has its name. The server selects by the node, so that it sends the
-        metadata alone: a pod may have a megabyte. Raises InvalidResponse."""
+        """None: the pod is on a node or gone, or another pod has its name. The field selector tells the node, so metadata alone is
+        enough: a whole pod can be a megabyte. Raises InvalidResponse."""
         path = f"/api/v1/namespaces/{condition.namespace}/pods"
         selected = {"fieldSelector": f"metadata.name={condition.name},spec.nodeName="}
         answer = await self._api.get(path, params=selected, accept=METADATA_LIST_ONLY)

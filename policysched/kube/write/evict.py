@@ -6,9 +6,9 @@
 
 RBAC may allow status writes but not deletes (without `deploy/preemption.yaml`), and a DisruptionTarget condition stays
 on a pod that is not deleted. So the first delete in a namespace is a dry run, before anything is written. The nomination
-is next: a pod that is gone by then evicts no other. Every request can be repeated: a patch is idempotent, and a delete
-names the UID. Unlike a bind, an eviction is abandoned after a while, since its reason may no longer hold. Only a 403 of an
-authorizer is one about our permissions; webhooks and admission policies refuse for one namespace. Messages and
+is next: if the pod is gone by then, nothing is evicted for it. Every request can be repeated: a patch is idempotent, and a
+delete names the UID. Unlike a bind, an eviction is abandoned after a while, since its reason may no longer hold. Only an
+authorizer's 403 is about our permissions; webhooks and admission policies refuse for one namespace. Messages and
 order: kube-scheduler 1.36, `pkg/scheduler/framework/preemption`.
 """
 
@@ -46,16 +46,16 @@ EvictionOutcome = Evicted | EvictionRefused
 
 REFUSED_LATELY_S = 600.0
 DELETABLE_FOR_S = 600.0
-"""How long a dry run is good for. Namespaces come and go: those that were evicted from once are not remembered for ever."""
+"""How long the result of a dry run is used. It expires because namespaces come and go."""
 _SERVER_TIMEOUT_PARAMS = {"timeout": "5s"}
 _DENIED_BY_AUTHORIZER = re.compile(r'[a-z./]+ "[^"]*" is forbidden: User "')
-"""How the API server begins the message, whichever authorizer denies. Those of webhooks and policies begin otherwise."""
+"""How the API server begins the message of any authorizer's denial. Messages of webhooks and policies begin otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictSettings:
-    """`retry_timeout_s`: how long one request is retried without a final response; `error_timeout_s`: while the server answers with
-    errors, or others alone, as it does for a webhook that hangs or fails. The preemptor waits for it, and could evict pods of others."""
+    """`retry_timeout_s`: how long one request is retried without a final response; `error_timeout_s`: the same if the server
+    answers it with errors, or only others, as if a webhook hangs or fails: the preemptor waits, and could evict other pods."""
 
     workers: int = 8
     retry_timeout_s: float = 30.0
@@ -78,10 +78,10 @@ IsCurrent = Callable[[], bool] | None
 
 
 class Evictor:
-    """Carries out `Evict` and `ClearNomination`, several at a time but those of a pod in order, and namespaces in turn: both that
-    of the pod and those of its victims can make it slow (`kube.write.namespace_turns`). `deliver` receives exactly
-    one outcome per `Evict`. Nothing is sent while `may_send` is false, and nothing is deleted once what `fence` returned
-    when the `Evict` was put is false: this process has stalled since the victims were chosen."""
+    """Executes `Evict` and `ClearNomination`: several at a time, those of a pod in order. Namespaces take turns, since that of
+    the pod and those of its victims can make it slow (`kube.write.namespace_turns`). `deliver` receives exactly one outcome
+    per `Evict`. Nothing is sent while `may_send` is false. Nothing is deleted once the check that `fence` returned at `put`
+    is false: this process has stalled since the victims were chosen."""
 
     def __init__(
         self,
@@ -115,20 +115,20 @@ class Evictor:
         return sum(map(len, self._of_pod.values()))
 
     def in_flight_in(self, admits: Callable[[str], bool]) -> int:
-        """Those of these namespaces that do not take long."""
+        """Commands without an outcome in these namespaces, except slow ones."""
         return self._turns.prompt(admits)
 
     def put(self, command: Evict | ClearNomination) -> None:
         of_pod = self._of_pod.setdefault(command.uid, deque())
         if isinstance(command, ClearNomination) and len(of_pod) > 1 and of_pod[-1][0] == command:
-            return  # not begun: where requests hang, a pod that is nominated again and again would leave one each time
+            return  # it is not begun; if requests hang, a pod nominated repeatedly would queue many
         of_pod.append((command, self._fence()))
         if len(of_pod) == 1:  # two concurrent writes for a pod could arrive out of order
             self._turns.put(_namespaces(command), command.uid)
 
     def abandon(self, uid: PodUid) -> None:
-        """The pod is gone: what was not begun for it is not sent. Where requests hang, each pod that comes and goes would leave an
-        eviction, and a victim that is about to leave for as long."""
+        """The pod is gone: drop its commands that are not begun. Otherwise, while requests hang, each pod that comes and goes would
+        leave an eviction in the queue, and a victim that is about to leave for as long."""
         of_pod = self._of_pod.get(uid)
         if of_pod is None:
             return
@@ -200,7 +200,7 @@ class Evictor:
         return Evicted(evict.uid, tuple(deleted))
 
     def _refusing_first(self, victims: tuple[Victim, ...]) -> list[Victim]:
-        """Those whose namespaces refused one lately: if they do so again, no other was deleted in vain."""
+        """Victims in namespaces that refused one lately come first: if they refuse again, no other was deleted in vain."""
         self._refused_lately.expire(asyncio.get_running_loop().time())
         return sorted(victims, key=lambda victim: victim.namespace not in self._refused_lately)
 
@@ -282,8 +282,8 @@ class Evictor:
         *,
         error_timeout_s: float | None = None,
     ) -> None:
-        """`namespace`: whose webhooks it meets. `error_timeout_s` None: as the settings say. Raises RequestAbandoned, or a final
-        ApiStatusError."""
+        """`namespace`: whose webhooks see the request. `error_timeout_s` None: that of the settings. Raises RequestAbandoned, or a
+        final ApiStatusError."""
         blame(namespace)
         settings = self._settings
         errors_s = settings.error_timeout_s if error_timeout_s is None else error_timeout_s

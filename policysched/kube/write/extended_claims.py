@@ -6,10 +6,10 @@
 
 An API server without the feature gate DRAExtendedResource drops the field of the pod's status without an error. The
 kubelet would reject the pod then, so the answer is read before the pod is bound.
-
-Its name is chosen with the decision and used once, so a POST can be repeated and a late one affects no other pod. The
-pod owns it, so it is deleted with the pod. The finalizer is set from the start: no other pod may use the claim. Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and
-`deleteClaim` in kubernetes' `pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
+The claim's name is chosen with the decision and used once, so a POST can be repeated and a late one affects no other pod. The
+pod owns it, so it is deleted with the pod. The finalizer is set from the start, since no other pod may use the claim.
+Source: `createExtendedResourceClaimInAPI`, `patchPodExtendedResourceClaimStatus` and `deleteClaim` in kubernetes'
+`pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go`.
 """
 
 from typing import Any, Protocol
@@ -37,7 +37,7 @@ class ClaimCreationApi(resource_claims.ResourceClaimApi, Protocol):
     async def create(self, path: str, body: Json) -> Json: ...
 
     async def patch_whole(self, path: str, body: Json) -> Json:
-        """Answered with the object."""
+        """A patch that returns the whole object."""
         ...
 
 
@@ -48,8 +48,8 @@ class ClaimDeletionApi(resource_claims.ResourceClaimApi, Protocol):
 
 
 async def create_claim(api: ClaimCreationApi, wanted: ClaimToCreate, pod: ClaimConsumer) -> int:
-    """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
-    RequestAbandoned."""
+    """Returns the version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved,
+    or RequestAbandoned."""
     namespace = wanted.claim.namespace
     try:
         obj = await api.create(_claims_path(namespace), claim_manifest(wanted, pod))
@@ -80,13 +80,13 @@ async def create_claim(api: ClaimCreationApi, wanted: ClaimToCreate, pod: ClaimC
 
 
 async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> str | None:
-    """The UID of the claim that is gone, "" if there was none; None: it is still there. Raises as `create_claim`."""
+    """Returns the UID of the deleted claim, "" if there was none, None if it still exists. Raises as `create_claim`."""
     path = resource_claims.resource_claim_path(command.claim)
     uid = ""
     try:
         claim = _decode_claim(await api.get(path))
         if not _is_made_for(claim, command.uid):
-            # Its namespace can change what tells that it was made for the pod. It has its devices as long as it exists.
+            # Users of the namespace can edit what says that it is the pod's. It holds its devices as long as it exists.
             return "" if claim.allocation is None else None
         uid = claim.uid
         if resource_claims.FINALIZER in claim.finalizers:

@@ -23,8 +23,8 @@ Answer = TypeVar("Answer")
 
 
 class RequestAbandoned(Exception):
-    """No final response in time, or this process is no longer the leader. `server_answers`: with an error, or others since the
-    request failed first, so it fails because of what it is about."""
+    """No final response in time, or this process is no longer the leader. `server_answers`: the server answered with an error,
+    or answered others since the request first failed, so the cause is what the request is about."""
 
     def __init__(self, message: str, *, server_answers: bool = False) -> None:
         super().__init__(message)
@@ -66,8 +66,8 @@ class RequestRetrier:
         *,
         error_timeout_s: float = math.inf,
     ) -> Answer:
-        """Retry a request until it succeeds or fails finally, while `is_current`. After `error_timeout_s` a 5xx is final, and no answer
-        while others are answered. Raises a final ApiStatusError, or RequestAbandoned."""
+        """Retry a request until it succeeds or fails finally, while `is_current()`. It is abandoned after `timeout_s`, or after
+        `error_timeout_s` if the server answers (`server_answers`). Raises a final ApiStatusError, or RequestAbandoned."""
         settings, loop = self._settings, asyncio.get_running_loop()
         backoff = Backoff(self._random, initial_s=settings.retry_initial_s, max_s=settings.retry_max_s)
         began_s = loop.time()
@@ -87,7 +87,7 @@ class RequestRetrier:
                 ):
                     self._connectivity.record_success(self._activity)
                     raise
-                # Often of a webhook for one namespace, whose code can have the server close the connection.
+                # Often caused by a webhook for one namespace: it can even make the server close the connection.
                 has_successes = self._connectivity.successes_total > successes
                 others_answered = has_successes and not isinstance(error, Unauthorized)  # no webhook's fault
                 successes = self._connectivity.successes_total

@@ -1,21 +1,21 @@
-"""Which command of a writer is carried out next: namespaces in turn, and slow ones apart from the others.
+"""Chooses a writer's next command: namespaces take turns, and slow ones do not delay the others.
 
     put ──► waiting ──► one of `workers` places ──────────────────────► finished
                │                └── after SLOW_AFTER_S: the place is free, and the namespace slow
-               ├── of an unknown namespace: one of UNKNOWN_PLACES times as many other places, one each, while a request hangs
-               └── of a slow namespace: without a place, each request with one of half as many permits as `workers`, and
-                   after one that hung lately with one of `workers` others
+               ├── of an unknown namespace: one of UNKNOWN_PLACES * `workers` other places, one per namespace, held while a
+               │   request hangs
+               └── of a slow namespace: no place; each request needs one of `workers` // 2 permits, or one of `workers` other
+                   permits if a request of the namespace hung lately
 
-A namespace is unknown until a command of it was prompt in the last PROMPT_FOR_S: nothing tells it from one that hangs, and any
-number of those can begin to hang at once. Those that are known have places of their own.
-A command can take for ever, such as one that a webhook of its namespace makes fail: it is repeated. A namespace is slow until
-a command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). One that
-is not slow never waits for those that are. A command of several namespaces says whose each request is (`blame`), and that of the one
-that took longest is at fault: commands of others with one that was slow lately are slow from their begin. Binds have their own rules
-(`kube.write.bind_queue`).
-
-While the server refuses all connections, whoever repeats a request becomes slow, and is prompt again when it answers. So only a
-namespace with a request that took SLOW_AFTER_S itself in the last SLOW_FOR_S waits for those that hang.
+A namespace is known if a command of it was prompt in the last PROMPT_FOR_S. An unknown one may hang, and any number of them
+can begin to hang at once, so known namespaces have places of their own.
+A command can take for ever: a webhook of its namespace can make it fail, and it is repeated. A namespace is slow until a
+command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). The
+others never wait for slow ones. A command of several namespaces says which one each request depends on (`blame`). The one
+whose request took longest is at fault; any command that it is part of is then slow from the start. Binds have their own
+rules (`kube.write.bind_queue`).
+While the server refuses all connections, every namespace whose requests are repeated becomes slow, and prompt again when the
+server answers. So only those of which a single request hung in the last SLOW_FOR_S share the permits of hanging ones.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespace
 
 SLOW_AFTER_S = 1.0
 PROMPT_FOR_S = 600.0
-"""How long a namespace is known to have been prompt."""
+"""How long a namespace stays known after a prompt command."""
 SLOW_SHARE = 2
-"""Commands of a slow namespace at a time until one is prompt. Of an unknown one there is one."""
+"""Concurrent commands of a slow namespace, until one is prompt. An unknown namespace has one."""
 UNKNOWN_PLACES = 4
 
 Command = TypeVar("Command")
@@ -49,14 +49,14 @@ class _Namespace(Generic[Command]):
 
 @dataclass(slots=True, eq=False)
 class _Places:
-    """`hang`: one that was left is free when the request that was sent from it ends."""
+    """`hang`: a place that its command has left stays taken until the request that was sent from it ends."""
 
     count: int
     hang: bool
     wake: asyncio.Event
     taken: int = 0
     unknown: set[Hashable] = field(default_factory=set)
-    """Namespaces of which one is taken."""
+    """Unknown namespaces that have a place."""
 
     def take(self, unknown: set[Hashable]) -> bool:
         if self.taken >= self.count or not self.unknown.isdisjoint(unknown):
@@ -68,26 +68,26 @@ class _Places:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """Of one command."""
+    """The state of a command that has begun."""
 
     slow: "_SlowRequests"
     key: Hashable
     places: "_Places | None"
-    """Of which it has one. None: it has none."""
+    """The places of which the command has one. None: it has left it, or had none."""
     taken: "_Places | None"
-    """Of which one is not free for others: until its request has ended, maybe."""
+    """The places of which one is not free for others because of it, perhaps until its request ends (`_Places.hang`)."""
     unknown: set[Hashable]
-    """Its namespaces that were when it began."""
+    """Its namespaces that were unknown when it began."""
     is_sending: bool = False
     sent_s: float = 0.0
     """When its last request from its place was sent."""
     waited_s: float = 0.0
-    """For permits."""
+    """The time spent waiting for permits."""
     blamed: Hashable = None
-    """Whose request it is that is being sent, since `since_s` without `waited_s`; None: that of the whole key."""
+    """The namespace of the current request, since `since_s` on a clock that stops for `waited_s`; None: the whole key."""
     since_s: float = 0.0
     slowest: Hashable = None
-    """Whose request took longest, and how long. Not whose requests: one with many victims would be at fault for one that is late."""
+    """The namespace of the longest request, and its duration. Not of the largest sum: that would blame one with many victims."""
     longest_s: float = 0.0
 
     def leave_place(self) -> None:
@@ -115,8 +115,8 @@ class _Turn:
 
 
 class _SlowRequests:
-    """Permits of requests without a place. One of a namespace whose requests did not hang lately is free for others as soon as its
-    request does, up to a limit."""
+    """Permits of requests without a place. A permit of a namespace whose requests did not hang lately is free for others as soon
+    as its request hangs, up to `_late_max` at a time."""
 
     def __init__(self, workers: int) -> None:
         self._permits = asyncio.Semaphore(max(1, workers // 2))
@@ -124,7 +124,7 @@ class _SlowRequests:
         self._hung_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
         self._late_max = max(1, workers // 2)
         self._late = 0
-        """Requests whose permits are free for others."""
+        """Hanging requests whose permits are free for others."""
 
     def note_late(self, key: Hashable) -> None:
         """A request of this namespace hangs."""
@@ -166,7 +166,7 @@ _turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
 
 
 def blame(namespace: str) -> None:
-    """The next requests of the command that is being carried out can be made slow by this one of its namespaces."""
+    """Say which of its namespaces can make the next requests of the current command slow."""
     turn = _turn.get()
     if turn is not None:
         turn.end_request()
@@ -174,7 +174,7 @@ def blame(namespace: str) -> None:
 
 
 async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Sends one request of the command that is being carried out. Without a place, it waits for a permit."""
+    """Send one request of the current command; without a place, wait for a permit first. Raises what `send` raises."""
     turn = _turn.get()
     if turn is None:
         return await send()
@@ -184,9 +184,9 @@ async def send_in_turn(send: Callable[[], Awaitable[Answer]]) -> Answer:
 
 
 class NamespaceTurns(Generic[Command]):
-    """At most `workers` commands of known namespaces in places, three quarters of them of one, those of a namespace in their order. A
-    namespace may be any key that stands for whoever can make the command slow: a tuple stands for several. Commands send with
-    `send_in_turn`."""
+    """At most `workers` commands of known namespaces have places, three quarters of them of one namespace; each namespace's begin
+    in order. A namespace may be any key for whoever can make the command slow; a tuple stands for several. Commands send their
+    requests with `send_in_turn`."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -206,7 +206,7 @@ class NamespaceTurns(Generic[Command]):
         return self._size
 
     def prompt(self, admits: Callable[[str], bool] = lambda _: True) -> int:
-        """Commands that are not finished, of these namespaces and not slow."""
+        """The number of unfinished commands in these namespaces, without slow ones."""
         return sum(
             len(namespace.waiting) + namespace.active
             for namespace in self._namespaces.values()
@@ -214,7 +214,7 @@ class NamespaceTurns(Generic[Command]):
         )
 
     def waiting(self, key: Hashable) -> int:
-        """Commands of a namespace that were not begun."""
+        """The number of commands of a namespace that are not begun."""
         namespace = self._namespaces.get(key)
         return 0 if namespace is None else len(namespace.waiting)
 
@@ -230,7 +230,7 @@ class NamespaceTurns(Generic[Command]):
         self._wake.set()
 
     def discard(self, key: Hashable) -> None:
-        """The last command of this namespace that was not begun never is."""
+        """Drop the newest waiting command of this namespace, which must have one."""
         namespace = self._namespaces[key]
         namespace.waiting.pop()
         self._size -= 1
@@ -239,7 +239,7 @@ class NamespaceTurns(Generic[Command]):
             self._forget_unused(key)
 
     def withdraw(self, key: Hashable, command: Command) -> bool:
-        """It is never begun. False: its turn has come, or it has none."""
+        """Drop a waiting command. Returns false if it has begun or was not put."""
         namespace = self._namespaces.get(key)
         if namespace is None or command not in namespace.waiting:
             return False
@@ -255,7 +255,7 @@ class NamespaceTurns(Generic[Command]):
         carry_out: Callable[[Command], Awaitable[None]],
         wait_until_allowed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Until cancelled. What `carry_out` raises ends it. `wait_until_allowed` is awaited before each command."""
+        """Run until cancelled, or `carry_out` raises. `wait_until_allowed` is awaited before each command."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -266,7 +266,7 @@ class NamespaceTurns(Generic[Command]):
                 await self._wake.wait()
 
     def _begin(self) -> tuple[_Namespace[Command], Command, _Turn] | None:
-        """The next command and its namespace."""
+        """The next command that may begin, and its namespace and turn; None: there is none."""
         for _ in range(len(self._ring)):
             namespace = self._ring[0]
             self._ring.rotate(-1)
@@ -322,7 +322,7 @@ class NamespaceTurns(Generic[Command]):
             self._wake.set()
 
     def _leave_place(self, turn: _Turn, namespace: _Namespace[Command]) -> None:
-        """Whatever others do: its command may never end."""
+        """Free the place after SLOW_AFTER_S, even if nothing else waits: the command may never end."""
         if turn.places is not None:
             hangs = turn.is_sending and asyncio.get_running_loop().time() - turn.sent_s >= SLOW_AFTER_S / 2
             turn.leave_place()
@@ -332,7 +332,7 @@ class NamespaceTurns(Generic[Command]):
             self._wake.set()
 
     def _note_slow(self, namespace: _Namespace[Command], turn: _Turn) -> Hashable:
-        """Who is at fault."""
+        """Mark the namespace as slow. Returns the one at fault."""
         namespace.is_slow, namespace.active_max = True, SLOW_SHARE
         turn.end_request()
         blamed = namespace.key if turn.slowest is None else turn.slowest
@@ -340,7 +340,7 @@ class NamespaceTurns(Generic[Command]):
         return blamed
 
     def _was_slow(self, key: Hashable) -> bool:
-        """Lately, or one of its namespaces."""
+        """Whether the key, or a namespace it stands for, was slow lately."""
         return key in self._slow_lately or any(member in self._slow_lately for member in _members(key))
 
     def _forget_unused(self, *keys: Hashable) -> None:
@@ -352,5 +352,5 @@ class NamespaceTurns(Generic[Command]):
 
 
 def _members(key: Hashable) -> tuple[Hashable, ...]:
-    """The namespaces for which it stands."""
+    """The namespaces for which the key stands."""
     return key if isinstance(key, tuple) else (key,)

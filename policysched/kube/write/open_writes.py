@@ -1,14 +1,14 @@
-"""Which writes may still be carried out by the API server, and which namespaces make them take long.
+"""Tracks which writes the API server may still carry out, and which namespaces make writes slow.
 
     request ──written──► open ──answered, and carried out or refused──────────────────► closed
        │                  └── no answer, or one that tells nothing ──SERVER_TIMEOUT_S──► closed
        └── its namespace is not admitted: WritesClosed
 
-A leader that stops must not hand over while a write is open: the next one could give the same node, devices or volume to somebody
-else. It does not have to wait for commands, which are repeated until they are answered, and a webhook of one namespace can
-keep them from that for ever. So this counts requests, whatever they are about, under all writers of decisions.
-
-The server acts on a request for `SERVER_TIMEOUT_S` at most, from when it has got it: before it answers, or the client gives up.
+A leader that stops must not hand over while a write is open: the next one could give the same node, devices or volume to another
+pod. It need not wait for commands: they are repeated until they are answered, and a webhook of one namespace can prevent that for
+ever. So this counts requests, whatever they are about, below all writers of decisions.
+The server acts on a request for at most `SERVER_TIMEOUT_S` after it received it, which is before it answers or the client
+gives up.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _REPEATED = (401, 429)
 
 
 class WritesClosed(RequestNotSent):
-    """The process stops and sends no more writes, or none of this namespace. The server has not got this one."""
+    """The process stops and sends no more writes, or none of this namespace. The server has not received this one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,13 +41,13 @@ class _Write:
 
 
 class OpenWrites:
-    """A transport, for writes with `?timeout=`. From `begin_stop` on it sends none of namespaces whose latest write failed or was
-    late: none of these is answered soon. While `is_closed` it sends none at all."""
+    """A transport for writes with `?timeout=`. From `begin_stop` on it sends none in namespaces whose latest write failed or was
+    late, since these would not be answered soon. While `is_closed` it sends none at all."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self._unanswered: set[_Write] = set()
-        self._unknown: deque[float] = deque()  # those without an outcome: until when each may be carried out
+        self._unknown: deque[float] = deque()  # until when each write without an outcome may be carried out
         self._troubled = RecentNamespaces[str](SLOW_FOR_S)
         self._is_stopping = False
         self.is_closed = False
@@ -63,7 +63,7 @@ class OpenWrites:
         return bool(self._unanswered) or any(until_s > now_s for until_s in self._unknown)
 
     def any_late(self) -> bool:
-        """Whether one is open that was not sent just now."""
+        """Whether a write is open for LATE_AFTER_S, or has failed without an outcome. Counts the late ones' namespaces as slow."""
         now_s = asyncio.get_running_loop().time()
         late = [each for each in self._unanswered if _is_late(each, now_s)]
         for write in late:
@@ -93,7 +93,7 @@ class OpenWrites:
                 raise WritesClosed(request) from None
             raise
         except BaseException:
-            # The way to the server is bounded by the client's time-out.
+            # The request reaches the server within the client's time-out, or never.
             self._note_failure(write, loop.time(), request.timeout_s)
             raise
         else:
@@ -116,17 +116,17 @@ class OpenWrites:
         if response.status < 500 or is_refused_by_admission(error.message):
             self._note_trouble(write.namespace, now_s)
         else:
-            # Without a reason it is of a proxy, which may not have passed the request on yet.
+            # An error without a reason is a proxy's, which may not have forwarded the request yet.
             self._note_failure(write, now_s, 0.0 if error.reason else timeout_s)
 
-    def _note_failure(self, write: _Write, now_s: float, way_s: float) -> None:
+    def _note_failure(self, write: _Write, now_s: float, transit_s: float) -> None:
         self._note_trouble(write.namespace, now_s)
         if write.sent_s is None:
             return
         while self._unknown and self._unknown[0] <= now_s:
             self._unknown.popleft()
-        # A process or machine that was frozen gives up later than its time-out, and what it had not sent yet leaves then.
-        self._unknown.append(max(write.sent_s + way_s, now_s) + SERVER_TIMEOUT_S)
+        # After a freeze, a process or machine gives up later than its time-out, and sends then what it had not sent yet.
+        self._unknown.append(max(write.sent_s + transit_s, now_s) + SERVER_TIMEOUT_S)
 
     def _note_trouble(self, namespace: str, now_s: float) -> None:
         self._troubled.expire(now_s)
@@ -138,5 +138,5 @@ def _is_late(write: _Write, now_s: float) -> bool:
 
 
 def _namespace(request: ApiRequest) -> str:
-    """Empty: the object has none."""
+    """Empty if the object has none."""
     return request.path.partition("/namespaces/")[2].partition("/")[0]

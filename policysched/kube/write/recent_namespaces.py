@@ -1,24 +1,24 @@
-"""What was seen of namespaces not long ago, such as who was slow: a webhook can be prompt now and then."""
+"""Remembers for some time what namespaces did, such as being slow: a slow webhook can be prompt now and then."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 SLOW_FOR_S = 60.0
-"""How long a namespace counts as one that was slow lately, since it was last seen so."""
+"""How long a namespace counts as slow lately after it was last slow."""
 
 
 Namespace = TypeVar("Namespace", bound=Hashable)
-"""Any key that stands for whoever can make requests slow."""
+"""Any key for whoever can make requests slow."""
 
 
 class RecentNamespaces(Generic[Namespace]):
-    """Those that were noted in the last `kept_s`, as of the last `expire`. Times do not go back."""
+    """The namespaces noted in the last `kept_s`, as of the last `expire`. `now_s` must not decrease."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
         self._noted_s: OrderedDict[Namespace, float] = OrderedDict()  # the oldest first
-        self._expires_s = float("inf")  # nothing does before
+        self._expires_s = float("inf")  # no entry expires before this
 
     def __contains__(self, namespace: object) -> bool:
         return namespace in self._noted_s
@@ -33,7 +33,7 @@ class RecentNamespaces(Generic[Namespace]):
         self._noted_s.pop(namespace, None)
 
     def expire(self, now_s: float) -> list[Namespace]:
-        """Forgets those that were noted longer ago, and returns them."""
+        """Forget and return the namespaces that were noted longer than `kept_s` ago."""
         expired = list[Namespace]()
         if now_s <= self._expires_s:
             return expired

@@ -31,7 +31,7 @@ class ClaimNotReserved(Exception):
 
 
 class ResourceClaimApi(Protocol):
-    """Requests that are retried until they have a final response. `patch` is a merge patch, answered with metadata alone."""
+    """Requests that are retried until they have a final response. `patch` sends a merge patch and returns the metadata alone."""
 
     async def patch(self, path: str, body: Json) -> Json: ...
 
@@ -47,8 +47,8 @@ def resource_claim_path(key: ResourceClaimKey) -> str:
 
 
 async def reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
-    """The version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
-    RequestAbandoned. Where an earlier request may still be carried out, not before it cannot any more."""
+    """Returns the version in which the claim is allocated and reserved for the pod. Raises ApiStatusError, ClaimNotReserved, or
+    RequestAbandoned. The first two are raised only once no earlier request can be carried out any more."""
     try:
         return await _reserve_claim(api, claim, pod)
     except (ApiStatusError, ClaimNotReserved):
@@ -121,8 +121,8 @@ async def unreserve_claim(
     pod: PodUid,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Remove the pod from the claim's consumers, as long as that `is_wanted`. Raises ApiStatusError, ClaimNotReserved,
-    or RequestAbandoned."""
+    """Remove the pod from the claim's consumers, while `is_wanted()`. Raises ApiStatusError, ClaimNotReserved, or
+    RequestAbandoned."""
     for _ in range(CONFLICTS_MAX):
         current = await _read_claim(api, key)
         if current.uid != uid or not current.is_reserved_for(pod) or not is_wanted():

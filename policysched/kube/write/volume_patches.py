@@ -1,4 +1,4 @@
-"""The patches that bind a volume to its claim, and that have one provisioned. Each names the UID and the version of the decision."""
+"""Patches that bind a volume to its claim or request a volume. Each names the object's UID, and its version at the decision."""
 
 from typing import Any
 
