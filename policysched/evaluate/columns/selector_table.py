@@ -3,7 +3,7 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ Numbers = NDArray[np.int32]
 Labels = tuple[tuple[str, str], ...]
 LabelsToSelect = Mapping[str, str | None]
 
-_UNSORTED_MAX = 4_096  # hashes, or an eighth of the sorted ones
+_UNSORTED_MAX = 4_096  # hashes
+_RUN_MAX = 65_536  # of these are sorted at once: 5 ms
 
 
 def view(numbers: "array[int]", start: int = 0) -> NDArray[Any]:
@@ -40,38 +41,67 @@ def ranges(begins: NDArray[Any], ends: NDArray[Any]) -> tuple[NDArray[Any], NDAr
     return np.arange(len(owners)) + (begins - np.cumsum(counts) + counts)[owners], owners
 
 
+class _Run(NamedTuple):
+    """Sorted hashes and their places, which are below `end` and not below that of the run before."""
+
+    values: NDArray[np.int64]
+    places: NDArray[np.int32]
+    end: int
+
+
+def _sorted_run(values: NDArray[np.int64], places: NDArray[np.int32]) -> _Run:
+    order = np.argsort(values, kind="stable")  # merges what is sorted
+    return _Run(values[order], places[order], int(places.max()) + 1)
+
+
 class LabelIndex:
-    """Where hashes of labels are in a list of them. Most are sorted; the last are compared one by one."""
+    """Where hashes of labels are in a list of them. The last are compared one by one. The others are sorted, in runs of consecutive
+    places that have a limit: a tenant can have millions, which would be sorted in one piece."""
 
     def __init__(self) -> None:
-        self._sorted: NDArray[np.int64] = np.zeros(0, np.int64)
-        self._places: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._runs: list[_Run] = []
 
     def find(self, hashes: "array[int]", wanted: NDArray[np.int64], start: int = 0) -> NDArray[Any]:
         """The places from `start` on, in any order. `wanted`: no two equal."""
-        count = len(self._sorted)
-        unsorted = max(count, start)
-        found = np.flatnonzero(np.isin(view(hashes, unsorted), wanted)) + unsorted
-        if start >= count:
-            return found
-        begins, ends = (np.searchsorted(self._sorted, wanted, side) for side in ("left", "right"))
-        places = self._places[ranges(begins, ends)[0]]
-        return np.concatenate((places[places >= start], found))
+        unsorted = max(self._sorted_count, start)
+        found = [np.flatnonzero(np.isin(view(hashes, unsorted), wanted)) + unsorted]
+        for run in reversed(self._runs):
+            if start >= run.end:
+                break
+            begins, ends = (np.searchsorted(run.values, wanted, side) for side in ("left", "right"))
+            places = run.places[ranges(begins, ends)[0]]
+            found.append(places[places >= start])
+        return np.concatenate(found)
+
+    @property
+    def _sorted_count(self) -> int:
+        return self._runs[-1].end if self._runs else 0
 
     def extended(self, hashes: "array[int]") -> None:
         """Hashes were appended."""
-        count = len(self._sorted)
-        if len(hashes) - count > _UNSORTED_MAX + count // 8:
-            places = np.concatenate((self._places, np.arange(count, len(hashes), dtype=np.int32)))
-            values = view(hashes)[places]
-            order = np.argsort(values, kind="stable")  # merges what is sorted
-            self._sorted, self._places = values[order], places[order]
+        while len(hashes) - self._sorted_count > _UNSORTED_MAX:
+            begin = self._sorted_count
+            places = np.arange(begin, min(len(hashes), begin + _RUN_MAX), dtype=np.int32)
+            self._append(_sorted_run(view(hashes)[places], places))
+
+    def _append(self, run: _Run) -> None:
+        """After the other runs, or in the last one if both are short."""
+        if self._runs and len(self._runs[-1].values) + len(run.values) <= _RUN_MAX:
+            last = self._runs.pop()
+            values = np.concatenate((last.values, run.values))
+            run = _sorted_run(values, np.concatenate((last.places, run.places)))
+        self._runs.append(run)
 
     def keep(self, kept: Mask) -> None:
         """Drop the others."""
-        numbers = np.cumsum(kept, dtype=np.int32) - 1
-        chosen = kept[self._places]
-        self._sorted, self._places = self._sorted[chosen], numbers[self._places[chosen]]
+        numbers, runs = np.cumsum(kept, dtype=np.int32) - 1, self._runs
+        self._runs = []
+        for run in runs:
+            chosen = kept[run.places]
+            if chosen.any():
+                self._append(
+                    _Run(run.values[chosen], numbers[run.places[chosen]], int(numbers[run.end - 1]) + 1)
+                )
 
 
 class SelectorTable(SelectorColumns):
