@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from policysched.kube.client import watch_lines
 from policysched.kube.client.watch_lines import WatchEvent, watch_events
+from policysched.kube.decode import rests
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.large_objects import LargeObjects, is_large
 from policysched.kube.watch.resources import PODS
@@ -288,24 +289,72 @@ def test_an_object_of_a_list_with_hundreds_of_levels_is_large() -> None:
     assert not is_large({"spec": {"parameters": {}}})
 
 
-def test_a_large_pod_of_a_list_does_not_replace_a_newer_one_of_the_watch() -> None:
-    """Whose decoding began before the list."""
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+
+
+def test_events_after_a_later_list_do_not_wait_for_its_large_pods() -> None:
+    """Which somebody changes all the time."""
 
     async def scenario() -> None:
         beside = Beside()
-        expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
         transport = Script(
-            [listed(10), listed(10, large_spec("pod", 10))],
-            [[event("ADDED", large("pod", 12)), event("ERROR", expired)], []],
+            [listed(10), listed(20, large_spec("large", 15), small("small", 12))],
+            [[event("ERROR", EXPIRED)], [event("ADDED", small("later", 21))], []],
         )
         harness = ReflectorHarness(transport, run_beside=beside)
         async with running(harness.reflector.run()):
-            await until(lambda: len(beside.waiting) == 2, "both")
+            await until(lambda: beside.waiting, "the large pod")
+            await asyncio.sleep(5)
+            assert (harness.listed, names(harness.events)) == (2, ["+small", "+later"])
             await beside.release()
-            await beside.release()
-            await until(lambda: harness.listed == 2, "the second list")
 
-        assert [update.pod.version for update in harness.events] == ["12"]
+        assert names(harness.events) == ["+small", "+later", "+large"]
+
+    on_virtual_time(scenario)
+
+
+def test_large_pods_of_the_first_list_are_decoded_without_rests() -> None:
+    """Nothing is decided before."""
+    rested: dict[str, bool] = {}
+    decode_update = PODS.decode_update
+    assert decode_update is not None
+
+    def decode(obj: Json, before: object) -> Any:
+        rested[obj["metadata"]["name"]] = rests._THREAD.rests
+        return decode_update(obj, before)
+
+    async def scenario() -> None:
+        transport = Script(
+            [listed(10, large_spec("first", 9)), listed(20, large_spec("second", 19))],
+            [[event("ERROR", EXPIRED)], []],
+        )
+        resource = replace(
+            PODS, decode_update=decode, decode_line=lambda line, _: decode(orjson.loads(line)["object"], None)
+        )
+        harness = ReflectorHarness(transport, resource, run_beside=Beside(lambda: 0.0))
+        async with running(harness.reflector.run()):
+            await until(lambda: "+second" in names(harness.events), "both")
+
+    on_virtual_time(scenario)
+    assert rested == {"first": False, "second": True}
+
+
+def test_a_large_pod_of_a_list_from_a_server_that_is_behind_replaces_one_that_is_being_decoded() -> None:
+    """The list is authoritative."""
+
+    async def scenario() -> None:
+        beside = Beside()
+        transport = Script(
+            [listed(9), listed(10, large_spec("pod", 10))],
+            [[event("ADDED", large("pod", 12)), event("ERROR", EXPIRED)], []],
+        )
+        harness = ReflectorHarness(transport, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed == 2, "the second list")
+            await beside.release()
+            await beside.release()
+
+        assert [update.pod.version for update in harness.events] == ["10"]
 
     on_virtual_time(scenario)
 

@@ -310,6 +310,26 @@ def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
     on_virtual_time(scenario)
 
 
+def test_a_list_without_pages_that_fails_is_tried_in_pages_again() -> None:
+    """It may be more than a response may take; what was read of pages before does not count."""
+
+    async def scenario() -> None:
+        pod = versioned(pod_manifest("a"), 1)
+        expired = (
+            410,
+            {"kind": "Status", "reason": "Expired", "message": "the continue parameter is too old"},
+        )
+        transport = Script([listed(5, pod, token="more"), expired, (503, {}), listed(6, pod)], [])
+        harness = ReflectorHarness(transport)
+
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list")
+
+        assert ["limit" in request.params for request in transport.requests[:4]] == [True, True, False, True]
+
+    on_virtual_time(scenario)
+
+
 def test_a_malformed_object_is_left_out_and_logged_once_for_each_version() -> None:
     async def scenario() -> None:
         broken = versioned(node_manifest("broken", cpu="four"), 8)

@@ -4,7 +4,7 @@
       │                                                                                                           │
       └──all others──► decoded at once                                      the reflector, as if it had just arrived
 
-Large objects of a list are decoded there, too, one after another. A pod of a megabyte takes up to 100 ms of processor time to decode. A
+Large objects of a list are decoded there, too: those of the first list before it is complete. A pod of a megabyte takes up to 100 ms of processor time to decode. A
 thread lets the event loop run every half millisecond, and rests between the pieces of a long list (`decode.rests`).
 """
 
@@ -31,6 +31,14 @@ def is_large(obj: Mapping[str, Any]) -> bool:
         return len(orjson.dumps(obj.get("spec"))) >= LARGE_LINE_BYTES
     except orjson.JSONEncodeError:
         return True
+
+
+def as_line(obj: Mapping[str, Any]) -> bytes | None:
+    """An object of a list as the line of a watch; None if it has more levels than orjson writes."""
+    try:
+        return orjson.dumps({"type": "MODIFIED", "object": obj})
+    except orjson.JSONEncodeError:
+        return None
 
 
 class RunBeside(Protocol):

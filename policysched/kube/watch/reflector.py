@@ -13,7 +13,8 @@ loop, and those behind them are emitted first (`large_objects`).
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -26,6 +27,7 @@ from policysched.kube.client.api import (
     ApiStatusError,
     Expired,
     Forbidden,
+    ListPage,
     NotFound,
     ServerError,
     status_error,
@@ -37,7 +39,7 @@ from policysched.kube.client.watch_lines import WatchEvent
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.primitives import resource_version, version_number
 from policysched.kube.decode.rests import rests_between_pieces
-from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, is_large
+from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, as_line, is_large
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
@@ -143,8 +145,8 @@ class Reflector(Generic[Emitted]):
         while True:
             try:
                 if not self._version:
-                    await self._list(page_size)
-                    page_size = self._settings.page_size
+                    this_size, page_size = page_size, self._settings.page_size
+                    await self._list(this_size)
                 if self._connection_lost and await self._server_is_older():
                     self._version = ""
                     continue
@@ -201,12 +203,7 @@ class Reflector(Generic[Emitted]):
     async def _server_is_older(self) -> bool:
         """After a broken connection: whether the server is behind the version that we know. A server restored from a backup
         would keep a watch from that version silent until it catches up."""
-        pages = self._api.pages(
-            self._resource.path,
-            self._resource.params,
-            page_size=1,
-            timeout_s=self._settings.page_timeout_s,
-        )
+        pages = self._pages(1)
         page = await anext(pages)
         await pages.aclose()
         self._connection_lost = False
@@ -226,13 +223,9 @@ class Reflector(Generic[Emitted]):
     async def _list(self, page_size: int) -> None:
         listed: set[str] = set()
         version, paused_s = "", asyncio.get_running_loop().time()
-        pages = self._api.pages(
-            self._resource.path,
-            self._resource.params,
-            page_size=page_size,
-            timeout_s=self._settings.page_timeout_s,
-        )
-        async for page in pages:
+        async for page in self._pages(page_size):
+            if not version:
+                self._large.clear()  # the list has newer versions of all
             version = page.resource_version
             self._handle_version_rollback(version_number(version))
             for obj in page.items:
@@ -242,7 +235,6 @@ class Reflector(Generic[Emitted]):
                 paused_s = await self._pause_if_busy(paused_s)
             await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
-        self._large.clear()
         self._connection_lost, self._not_found = False, 0
         as_of = version_number(version)
         for key in [key for key in self._objects if key not in listed]:
@@ -254,15 +246,23 @@ class Reflector(Generic[Emitted]):
         self._report_served()
         self._on_listed()
 
+    def _pages(self, size: int) -> AsyncGenerator[ListPage, None]:
+        resource, timeout_s = self._resource, self._settings.page_timeout_s
+        return self._api.pages(resource.path, resource.params, page_size=size, timeout_s=timeout_s)
+
     async def _upsert_listed(self, key: str, version: int, obj: Json) -> None:
-        """A large object is decoded beside the event loop, as in a watch, but the list waits for it."""
+        """The first list waits for its large objects, and they are decoded without rests: nothing is decided before. Those of a
+        later list wait as in a watch, so that events after the list do not."""
         if self._run_beside is None or not is_large(obj):
+            self._large.discard(key, version)
             self._upsert(key, version, obj)
         elif self._is_newer(key, version):
-            reflected = self._objects.get(key)
-            decode = partial(self._decode, obj, reflected)
-            decoded = await self._run_beside(partial(self._decode_large, key, decode))
-            if self._is_newer(key, version):  # a version of the watch may have been decoded meanwhile
+            if self.lists_total and (line := as_line(obj)) is not None:
+                self._large.put(key, version, line)
+                await self._large.wait_for_room()
+            else:
+                decode = partial(self._decode, obj, self._objects.get(key))
+                decoded = await self._run_beside(partial(self._decode_large, key, decode, rests=False))
                 self._store(key, version, decoded)
 
     def _report_served(self) -> None:
@@ -347,10 +347,10 @@ class Reflector(Generic[Emitted]):
                 self._store(key, version, decoded)
 
     def _decode_large(
-        self, key: str, decode: Callable[[], _Decoded[Emitted] | MalformedObject]
+        self, key: str, decode: Callable[[], _Decoded[Emitted] | MalformedObject], *, rests: bool = True
     ) -> _Decoded[Emitted] | MalformedObject:
         try:
-            with allocated_for_long(), rests_between_pieces():
+            with allocated_for_long(), rests_between_pieces() if rests else nullcontext():
                 return decode()
         except MalformedObject as malformed:
             return malformed
