@@ -1,5 +1,6 @@
 """Objects of the API server as events: one reflector per kind, and `Synced` once each has its first full list."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -12,9 +13,13 @@ from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import WatchedResource
+from policysched.kube.write.recent_namespaces import RecentNamespaces
 from policysched.scheduler.events import Event, Synced
 
 log = logging.getLogger(__name__)
+
+MALFORMED_LOG_INTERVAL_S = 60.0
+"""Of one object, which somebody may change all the time."""
 
 
 class ReflectorSet:
@@ -40,6 +45,7 @@ class ReflectorSet:
         self._unserved: dict[str, ApiStatusError] = {}
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
+        self._malformed_lately = RecentNamespaces[tuple[str, str]](MALFORMED_LOG_INTERVAL_S)
 
     def add_cluster_reflectors(
         self, resources: Sequence[WatchedResource[Any]]
@@ -98,6 +104,11 @@ class ReflectorSet:
 
     def _on_malformed(self, malformed: MalformedObject) -> None:
         self.malformed[malformed.kind] = self.malformed.get(malformed.kind, 0) + 1
+        lately, now_s = self._malformed_lately, asyncio.get_running_loop().time()
+        lately.expire(now_s)
+        if (key := (malformed.kind, malformed.name)) in lately:
+            return
+        lately.note(key, now_s)
         log.warning(
             "skipped a malformed object",
             extra={

@@ -15,11 +15,22 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
 from policysched.kube.watch.reflector import ReflectorSettings
-from policysched.kube.watch.resources import DEVICE_RESOURCES, POD_GROUP_RESOURCES
+from policysched.kube.watch.resources import DEVICE_RESOURCES, POD_GROUP_RESOURCES, PODS
 from policysched.scheduler.events import Synced
+from tests.builders import pod_manifest
 from tests.simulation.virtual_time import run_virtual
 
 EMPTY = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": []})
+
+
+def reflector_set(server: Any, post: Any) -> ReflectorSet:
+    return ReflectorSet(
+        ApiClient(server),
+        post,
+        random=lambda _name: Random(1),
+        connectivity=Connectivity(asyncio.get_running_loop().time),
+        settings=ReflectorSettings(),
+    )
 
 
 class Server:
@@ -54,14 +65,7 @@ def test_kinds_that_the_server_does_not_serve_are_logged_in_one_line(
     server = Server(("podgroups", "workloads"), "devicetaintrules")
 
     async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        reflectors = ReflectorSet(
-            ApiClient(server),
-            posted.append,
-            random=lambda _name: Random(1),
-            connectivity=Connectivity(loop.time),
-            settings=ReflectorSettings(),
-        )
+        reflectors = reflector_set(server, posted.append)
         tasks = [
             asyncio.ensure_future(task)
             for task in reflectors.add_cluster_reflectors((*DEVICE_RESOURCES, *POD_GROUP_RESOURCES)).values()
@@ -79,3 +83,37 @@ def test_kinds_that_the_server_does_not_serve_are_logged_in_one_line(
         "PodGroup.scheduling.x-k8s.io (404), Workload (404)"
     ]
     assert posted.count(Synced()) == 1
+
+
+class Rewritten(Server):
+    """One pod that stays malformed, ten times a second."""
+
+    def stream(self, request: ApiRequest) -> AbstractAsyncContextManager[ApiStream]:
+        @asynccontextmanager
+        async def watch() -> AsyncIterator[ApiStream]:
+            async def chunks() -> AsyncIterator[bytes]:
+                for version in range(2, 1_002):
+                    pod = pod_manifest("web", uid="u")
+                    pod["metadata"]["resourceVersion"] = str(version)
+                    pod["spec"]["tolerations"] = "none"
+                    yield orjson.dumps({"type": "MODIFIED", "object": pod}) + b"\n"
+                    await asyncio.sleep(0.1)
+                await asyncio.sleep(100.0)
+
+            yield ApiStream(200, {}, chunks())
+
+        return watch()
+
+
+def test_an_object_that_stays_malformed_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """Each change is counted."""
+
+    async def scenario() -> dict[str, int]:
+        reflectors = reflector_set(Rewritten((), "none"), lambda _: None)
+        running = asyncio.ensure_future(reflectors.add_reflector(PODS, lambda _: None, lambda: None))
+        await asyncio.sleep(110.0)
+        running.cancel()
+        return reflectors.malformed
+
+    assert run_virtual(scenario()) == {"Pod": 1_000}
+    assert len([record for record in caplog.records if "malformed" in record.getMessage()]) == 2

@@ -651,6 +651,24 @@ def test_an_event_that_was_garbage_collected_is_created_again() -> None:
     on_virtual_time(scenario)
 
 
+def test_an_event_that_a_quota_refuses_for_the_moment_is_sent_again() -> None:
+    """Such a conflict does not say that it was created."""
+
+    async def scenario() -> None:
+        transport = Script([(409, {"kind": "Status", "reason": "Conflict"}), (200, {})])
+        reporting = Reporting(transport)
+        async with running(reporting.reporter.run()):
+            reporting.reporter.record_event(
+                failed({"metadata": {"namespace": "ns", "name": "web", "uid": "u"}})
+            )
+            await reporting.wait_until_drained()
+
+        assert [request.method for request in transport.requests] == ["POST", "POST"]
+        assert reporting.reporter.counts.events_written == 1
+
+    on_virtual_time(scenario)
+
+
 def test_an_event_without_a_response_is_dropped_after_a_few_attempts() -> None:
     async def scenario() -> None:
         transport = Script([no_answer()])

@@ -109,6 +109,13 @@ def test_of_a_megabyte_of_metadata_the_identity_alone_is_read(body: bytes, accep
     assert read == (identity if accept == METADATA_ONLY else {"items": [identity]})
 
 
+def test_a_uid_that_is_no_utf8_is_read_as_another_one() -> None:
+    """Only something between could write it."""
+    assert large_metadata(OBJECT.replace(b'"uid":"u"', b'"uid":"\xff"')) == {
+        "metadata": {"uid": "\ufffd", "resourceVersion": "7", "generation": 3}
+    }
+
+
 def test_other_answers_are_parsed_whole() -> None:
     """Small ones, objects that the server did not reduce, and empty lists."""
     whole = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web", "uid": "u"}, "spec": "x" * 40_000}

@@ -38,4 +38,8 @@ def large_metadata(body: bytes) -> Json | None:
 def _identity(begun: re.Match[bytes]) -> Json:
     uid, version, generation = begun.groups()
     generated = {} if generation is None else {"generation": int(generation)}
-    return {"uid": uid.decode(), "resourceVersion": version.decode(), **generated}
+    return {
+        "uid": uid.decode(errors="replace"),
+        "resourceVersion": version.decode(errors="replace"),
+        **generated,
+    }

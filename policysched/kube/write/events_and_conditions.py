@@ -394,9 +394,11 @@ class Reporter:
                     return self._abandon_event(content, error)
                 series.written = 0  # the event has expired: create it again
                 series.name = event_name(content.regarding.name, self._random)
-            except Conflict:
-                series.written = count  # created by an earlier attempt whose response was lost
-                return None
+            except Conflict as error:
+                if error.reason == "AlreadyExists":
+                    series.written = count  # created by an earlier attempt whose response was lost
+                    return None
+                await asyncio.sleep(backoff.next_delay_s(error))  # such as of a quota
             except ApiStatusError as error:
                 return self._abandon_event(content, error)
             except ApiErrors as error:
