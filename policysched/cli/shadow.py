@@ -125,7 +125,7 @@ def shadow(
             click.echo("note: extenders are not called", err=True)
         with _view(output_format) as (compared, refresh):
             state = run_shadow(settings, compared, refresh)
-    if not state.synced:
+    if not (state.synced or state.failed):  # it may be reading the cluster again
         raise CommandError(state.problem or "the first lists of the cluster were not complete in time")
     if state.not_recorded:
         click.echo(f"note: {state.not_recorded}", err=True)

@@ -134,6 +134,10 @@ class Observer:
         bundle = PolicyBundle({key: CheckedSource(key, is_library=False, program=named, diagnostics=())})
         self._scheduler.handle(e.PoliciesUpdated(bundle, resource_version=""), now_ns)
 
+    def continue_counts(self, before: "Observer") -> None:
+        """Those of an observer that ended as an event raised."""
+        self.unseen, self.late, self.failed = before.unseen, before.late, before.failed + 1
+
     @property
     def scheduler(self) -> Scheduler:
         """The state. It never decides."""

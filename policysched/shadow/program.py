@@ -6,7 +6,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -17,13 +17,14 @@ from policysched.config.settings import Settings
 from policysched.config.source_settings import SamplesSettings
 from policysched.daemon.clock import NonDecreasingClock
 from policysched.daemon.event_loop import run_event_loop
+from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import MetricMonitor
 from policysched.daemon.reflectors import ReflectorSet
 from policysched.daemon.sample_sources import make_sources
 from policysched.daemon.signals import shutdown_signals
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.session import ConnectionSettings, connect
+from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
@@ -40,7 +41,7 @@ from policysched.lang.ir.program import Program
 from policysched.recording.recorder import Recorder
 from policysched.recording.recording_settings import RecordingSettings
 from policysched.recording.writer import RecordingWriter
-from policysched.scheduler.commands import Log, ReportPolicyEvent
+from policysched.scheduler.commands import Command, Log, ReportPolicyEvent
 from policysched.scheduler.events import Event, PodUpdated
 from policysched.scheduler.policy_permissions import ANY_POLICY_NAME, PolicyPermissions
 from policysched.shadow.observer import IN_FLIGHT_NS, BindComparison, Observer
@@ -77,6 +78,10 @@ def recording_settings(folder: Path, configured: Settings | None) -> RecordingSe
     """The limits are those of the settings of a scheduler, if there are any."""
     limits = None if configured is None else configured.recording
     return RecordingSettings(folder) if limits is None else replace(limits, folder=folder)
+
+
+class _ReadAgain(Exception):
+    """An object is left out, and the cluster is read again."""
 
 
 @dataclass(slots=True)
@@ -124,7 +129,15 @@ class _Shadow:
         self._refresh = refresh
         self._state = ShadowState()
         self._clock = NonDecreasingClock()
+        self._failed_objects = FailedObjects(settings.permissions.owner)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is known of the cluster."""
+        settings = self._settings
         self._inbox: deque[tuple[int, Event]] = deque()
+        self._state.synced = False
+        self._failed_objects.begin()
         self._writer: RecordingWriter | None = None
         if settings.recording is not None:
             recorder = Recorder(is_shadow=True)
@@ -141,19 +154,33 @@ class _Shadow:
         self._inbox.append((self._clock.now_ns(), event))
 
     async def run(self) -> ShadowState:
-        settings, configured = self._settings, self._settings.configured
+        settings = self._settings
         stopping = asyncio.Event()
         for number in shutdown_signals():
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         connection = ConnectionSettings(
             settings.kubeconfig, settings.context, user_agent=f"policysched-shadow/{__version__}"
         )
+        started_s = time.monotonic()
+        async with await connect(connection) as session:
+            while True:
+                try:
+                    await self._watch(session, stopping, started_s)
+                    return self._state
+                except _ReadAgain:
+                    log.info("reading the cluster again")
+                    counted = self._observer
+                    self._begin()
+                    self._observer.continue_counts(counted)
+
+    async def _watch(self, session: HttpTransport, stopping: asyncio.Event, started_s: float) -> None:
+        """Raises _ReadAgain if an object is left out."""
+        settings, configured = self._settings, self._settings.configured
         connectivity = Connectivity(time.monotonic)
-        async with AsyncExitStack() as stack:
+        with ExitStack() as stack:
             if self._writer is not None:
                 self._writer.start()
                 stack.callback(self._end_recording, self._writer)
-            session = await stack.enter_async_context(await connect(connection))
             reflectors = ReflectorSet(
                 ApiClient(session, may_write=lambda: False),
                 self._post,
@@ -195,12 +222,11 @@ class _Shadow:
             tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
             tasks.append(asyncio.create_task(monitor.run(), name="samples"))
             try:
-                await self._observe(stopping, tasks, connectivity)
+                await self._observe(stopping, tasks, connectivity, started_s)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        return self._state
 
     def _end_recording(self, writer: RecordingWriter) -> None:
         writer.close()
@@ -211,9 +237,13 @@ class _Shadow:
             )
 
     async def _observe(
-        self, stopping: asyncio.Event, tasks: list["asyncio.Task[None]"], connectivity: Connectivity
+        self,
+        stopping: asyncio.Event,
+        tasks: list["asyncio.Task[None]"],
+        connectivity: Connectivity,
+        started_s: float,
     ) -> None:
-        started_s, next_check_s = time.monotonic(), 0.0
+        next_check_s = 0.0
         duration_s = self._settings.duration_s
         while not stopping.is_set():
             for task in tasks:
@@ -224,6 +254,7 @@ class _Shadow:
             self._state.problem = connectivity.problem or (failure and f"not recorded: {failure}")
             if duration_s is not None and self._state.running_s >= duration_s:
                 break
+            self._take_due()
             await self._apply(all_events=False)
             began_s = time.monotonic()
             if self._state.synced and began_s >= next_check_s:
@@ -245,7 +276,7 @@ class _Shadow:
             if self._state.synced and not all_events and at_ns > self._clock.now_ns() - IN_FLIGHT_NS:
                 return
             self._inbox.popleft()
-            comparison, commands = self._observer.handle(event, at_ns, self._following(event, at_ns))
+            comparison, commands = self._handle(event, at_ns)
             for command in commands:
                 if isinstance(command, Log):
                     write_log(log, command)
@@ -260,6 +291,26 @@ class _Shadow:
                 began_s = time.monotonic()
                 if not all_events and began_s - started_s > 1.0:
                     return
+
+    def _take_due(self) -> None:
+        """What was left out is tried again, in front: what waits in the inbox is newer."""
+        now_ns = self._clock.now_ns() - IN_FLIGHT_NS
+        due = self._failed_objects.take_due(now_ns)
+        self._inbox.extendleft((now_ns, event) for event in reversed(due))
+
+    def _handle(self, event: Event, at_ns: int) -> tuple[BindComparison | None, list[Command]]:
+        """Raises _ReadAgain if the event raised, since the state may be half changed."""
+        failed = self._failed_objects
+        admitted = failed.admit(event, at_ns)
+        failed.untold.clear()  # such pods are another scheduler's
+        if admitted is None:
+            return None, []
+        try:
+            return self._observer.handle(admitted, at_ns, self._following(admitted, at_ns))
+        except Exception as error:  # raised again if nobody is to blame
+            if not failed.note(event, error, at_ns, self._observer.scheduler.cache.pods):
+                raise
+            raise _ReadAgain from error
 
     def _following(self, event: Event, at_ns: int) -> list[Event] | None:
         """Those of the second after a bind. Nobody asks for them beside another event. None: it is too late for a comparison."""

@@ -1,7 +1,8 @@
 """Each bind of another scheduler is compared on the cluster as it was just before it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import events as e
 from policysched.scheduler.commands import Log
+from policysched.scheduler.scheduler import Scheduler
 from policysched.shadow import program as shadow_program
 from policysched.shadow.observer import BindComparison, Observer
 from policysched.shadow.program import LATE_NS, ShadowSettings, _Shadow
@@ -450,3 +452,46 @@ def test_a_comparison_that_raises_is_counted_and_the_bind_is_applied(monkeypatch
         "a report failed, please report this bug"
     ]
     assert watched.bound(waiting("plain"), "a").result == "agrees"
+
+
+def test_an_object_whose_event_raises_is_left_out_and_the_cluster_is_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the command, and what it had compared for hours was not shown."""
+    events = [
+        e.NamespaceUpdated(Namespace("default", {}, {})),
+        e.NodeUpdated(node("a", cpu="4")),
+        e.PodUpdated(pending(waiting("odd"))),
+        e.PodUpdated(pending(waiting("plain"))),
+        e.Synced(),
+    ]
+    shadow, handle, runs = shadow_of(now_ns=NOW_NS + 1000 * SECOND_NS), Scheduler.handle, list[int]()
+    shadow._state.synced = False
+    shadow._state.summary.add(Watched().synced().pending(waiting("p")).bound(waiting("p"), "a"))
+
+    def fails(self: Scheduler, event: e.Event, now_ns: int) -> Any:
+        if isinstance(event, e.PodUpdated) and event.pod.pod.name == "odd":
+            raise AssertionError("a value that nobody expected")
+        return handle(self, event, now_ns)
+
+    async def watch(*_: object) -> None:
+        runs.append(len(shadow._inbox))
+        shadow._inbox.extend((NOW_NS, event) for event in events)
+        await shadow._apply(all_events=True)
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[None]:
+        yield None
+
+    async def connect(_: object) -> Any:
+        return connected()
+
+    monkeypatch.setattr(Scheduler, "handle", fails)
+    monkeypatch.setattr(shadow, "_watch", watch)
+    monkeypatch.setattr(shadow_program, "connect", connect)
+    monkeypatch.setattr(shadow_program, "shutdown_signals", tuple)
+    state = asyncio.run(shadow.run())
+
+    assert runs == [0, 0], "the second time from the beginning"
+    assert (state.failed, state.pending, state.synced) == (1, 1, True)
+    assert state.record()["binds"] == 1
