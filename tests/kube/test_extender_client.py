@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from policysched.kube.extender import client
 from policysched.kube.extender.client import (
     BadExtenderSettings,
     ExtenderCallFailed,
@@ -18,6 +20,7 @@ from policysched.kube.extender.client import (
     ExtenderTls,
 )
 from policysched.serve.tls import ServerTls, ServerTlsFiles
+from policysched.text.sanitize import sanitize_line
 from tests.builders import node_manifest, pod_manifest
 from tests.controlplane.certificates import Authority, openssl_missing
 
@@ -273,6 +276,38 @@ def test_a_response_beyond_the_size_limit_is_not_read_to_its_end() -> None:
     message = raw(endless)
 
     assert message == "extender gpu: f: the response exceeds 1,052,672 bytes for 1 nodes"
+
+
+def test_a_response_of_too_many_values_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of three bytes each, below the size limit, took seconds of the event loop at 5,000 nodes."""
+    monkeypatch.setattr(client.orjson, "loads", pytest.fail)
+    lists = b'{"NodeNames": [' + b"[]," * 20_000 + b"[]]}"
+
+    async def scenario(extender: ExtenderClient) -> None:
+        with pytest.raises(ExtenderCallFailed, match="the response has more than 10,032 values for 1 nodes"):
+            await extender.filter(POD, ("a",), {})
+
+    answers(lambda _: web.Response(body=lists), scenario)
+
+
+def test_a_large_response_is_decoded_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And reasons of nodes that were not asked about are not read."""
+    nodes, sanitized = [f"node-{number}" for number in range(100)], list[bool]()
+
+    def noting(text: Any) -> str:
+        sanitized.append(threading.current_thread() is threading.main_thread())
+        return sanitize_line(text)
+
+    monkeypatch.setattr(client, "sanitize_line", noting)
+    failed = dict.fromkeys((*nodes, *(f"other-{number}" for number in range(100))), "\x07" * 1000)
+
+    async def scenario(extender: ExtenderClient) -> None:
+        assert len((await extender.filter(POD, nodes, {})).rejected) == 100
+
+    answers(lambda _: web.json_response({"FailedNodes": failed}), scenario)
+
+    assert not any(sanitized)
+    assert 100 <= len(sanitized) <= 200
 
 
 def test_the_size_limit_grows_with_the_node_objects_sent() -> None:

@@ -66,7 +66,10 @@ def test_the_reflector_decodes_large_objects_with_rests(rested_s: list[float]) -
         return versioned({**pod_manifest(f"large-{number}"), "spec": HOSTILE_SPECS[AFFINITY](1_000)}, number)
 
     async def scenario() -> None:
-        transport = Script([listed(10, versions(9))], [[event("ADDED", versions(11))], []])
+        expired = event("ERROR", {"kind": "Status", "code": 410, "message": "too old resource version"})
+        transport = Script(
+            [listed(10), listed(20, versions(19))], [[expired], [event("ADDED", versions(21))], []]
+        )
         harness = ReflectorHarness(transport, run_beside=beside)
         async with running(harness.reflector.run()):
             await until(lambda: len(harness.events) == 2, "both")

@@ -10,10 +10,11 @@ Source of the order and meaning: `HTTPExtender` and `findNodesThatPassExtenders`
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -25,12 +26,18 @@ from policysched.lang.ir.extender_results import ExtenderRejection
 from policysched.text.sanitize import sanitize_line
 
 Json = Mapping[str, Any]
+Result = TypeVar("Result")
 
 RESPONSE_BASE_BYTES = 2**20
 RESPONSE_BYTES_PER_NODE = 4096
 """For a name and a reason in each of the lists that may contain a node."""
 RESPONSE_PER_REQUEST_RATIO = 3
 """Node objects are returned as they were sent, apart from white space."""
+VALUES_BASE = 10_000
+VALUES_PER_NODE = 32
+"""How many values a response may have, by its commas: parsing holds the interpreter, and a list takes three bytes."""
+INLINE_BYTES_MAX = 64 * 1024
+"""Larger responses are parsed and decoded on a thread: the event loop runs meanwhile."""
 NO_REASON_MESSAGE = "node(s) rejected by extender {} without a reason"
 
 
@@ -91,24 +98,22 @@ class ExtenderClient:
     ) -> ExtenderFilterResult:
         """The nodes that pass. `node_objects` has their JSON if the extender needs it. Raises ExtenderCallFailed."""
         assert self.endpoint.filter is not None, f"{self.endpoint.name} has no filter verb"
-        response = await self._call(
-            self.endpoint.filter, self._arguments(pod, nodes, node_objects), len(nodes)
+        arguments = self._arguments(pod, nodes, node_objects)
+        return await self._call(
+            self.endpoint.filter, arguments, len(nodes), partial(self._decode_filter_result, nodes=nodes)
         )
-        if not isinstance(response, dict):
-            raise self._call_failed(f"{self.endpoint.filter}: the response is not an object")
-        error = field_ignoring_case(response, "Error")
-        if error:
-            raise self._call_failed(f"{self.endpoint.filter} failed: {sanitize_line(error)}")
-        return self._decode_filter_result(response, nodes)
 
     async def prioritize(
         self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]
     ) -> dict[str, int]:
         """Scores from 0 to 10 of the nodes that have one. Raises ExtenderCallFailed."""
         assert self.endpoint.prioritize is not None, f"{self.endpoint.name} has no prioritize verb"
-        response = await self._call(
-            self.endpoint.prioritize, self._arguments(pod, nodes, node_objects), len(nodes)
+        arguments = self._arguments(pod, nodes, node_objects)
+        return await self._call(
+            self.endpoint.prioritize, arguments, len(nodes), partial(self._decode_scores, nodes=nodes)
         )
+
+    def _decode_scores(self, response: Any, nodes: Sequence[str]) -> dict[str, int]:
         if response is None:
             return {}
         if not isinstance(response, list) or not all(isinstance(entry, dict) for entry in response):
@@ -121,7 +126,8 @@ class ExtenderClient:
                 continue
             duplicates |= {host} & scores.keys()
             scores[host] = score
-        return {node: score for node, score in scores.items() if node in set(nodes) - duplicates}
+        wanted = set(nodes) - duplicates
+        return {node: score for node, score in scores.items() if node in wanted}
 
     def _arguments(self, pod: Json, nodes: Sequence[str], node_objects: Mapping[str, Json]) -> bytes:
         if not self.endpoint.send_node_objects:
@@ -129,7 +135,12 @@ class ExtenderClient:
         items = [node_objects[node] for node in nodes if node in node_objects]
         return orjson.dumps({"Pod": pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None})
 
-    def _decode_filter_result(self, response: Json, nodes: Sequence[str]) -> ExtenderFilterResult:
+    def _decode_filter_result(self, response: Any, nodes: Sequence[str]) -> ExtenderFilterResult:
+        if not isinstance(response, dict):
+            raise self._call_failed(f"{self.endpoint.filter}: the response is not an object")
+        error = field_ignoring_case(response, "Error")
+        if error:
+            raise self._call_failed(f"{self.endpoint.filter} failed: {sanitize_line(error)}")
         node_list, named = field_ignoring_case(response, "Nodes"), field_ignoring_case(response, "NodeNames")
         failed, unresolvable = (
             self._reasons(response, "FailedNodes"),
@@ -149,9 +160,8 @@ class ExtenderClient:
         for node in nodes:
             if node in passed and node not in unresolvable and node not in failed:
                 continue
-            message = (
-                unresolvable.get(node) or failed.get(node) or NO_REASON_MESSAGE.format(self.endpoint.name)
-            )
+            reason = sanitize_line(unresolvable.get(node, "")) or sanitize_line(failed.get(node, ""))
+            message = reason or NO_REASON_MESSAGE.format(self.endpoint.name)
             rejected[node] = ExtenderRejection(message, resolvable=node not in unresolvable)
         return ExtenderFilterResult(tuple(node for node in nodes if node not in rejected), rejected)
 
@@ -173,18 +183,20 @@ class ExtenderClient:
             raise self._call_failed(f"{self.endpoint.filter}: a node in the response has no name")
         return set(names)
 
-    def _reasons(self, response: Json, field: str) -> dict[str, str]:
+    def _reasons(self, response: Json, field: str) -> dict[str, Any]:
         reasons = field_ignoring_case(response, field) or {}
         if not isinstance(reasons, dict):
             raise self._call_failed(f"{self.endpoint.filter}: {field} is not a map")
-        return {node: sanitize_line(reason) for node, reason in reasons.items()}
+        return reasons
 
-    async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
+    async def _call(self, verb: str, body: bytes, nodes: int, decode: Callable[[Any], Result]) -> Result:
         """The decoded response. Reading stops beyond the size limit for this number of nodes: larger bodies would cost memory
         and time of all other decisions."""
         bytes_max = RESPONSE_BASE_BYTES + RESPONSE_BYTES_PER_NODE * nodes
+        values_max = VALUES_BASE + VALUES_PER_NODE * nodes
         if self.endpoint.send_node_objects:
             bytes_max += RESPONSE_PER_REQUEST_RATIO * len(body)
+            values_max += body.count(b",")
         url = f"{self.endpoint.url.rstrip('/')}/{verb}"
         headers = {"Content-Type": "application/json"}
         try:
@@ -208,10 +220,19 @@ class ExtenderClient:
             raise self._call_failed(f"{verb}: {sanitize_line(describe_http_error(error))}") from error
         if text is None:
             raise self._call_failed(f"{verb}: the response exceeds {bytes_max:,} bytes for {nodes:,} nodes")
-        try:
-            return orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            raise self._call_failed(f"{verb}: the response is not JSON") from error
+        if text.count(b",") > values_max:
+            raise self._call_failed(
+                f"{verb}: the response has more than {values_max:,} values for {nodes:,} nodes"
+            )
+
+        def read() -> Result:
+            try:
+                response = orjson.loads(text)
+            except orjson.JSONDecodeError as error:
+                raise self._call_failed(f"{verb}: the response is not JSON") from error
+            return decode(response)
+
+        return read() if len(text) <= INLINE_BYTES_MAX else await asyncio.to_thread(read)
 
     def _call_failed(self, reason: str) -> ExtenderCallFailed:
         return ExtenderCallFailed(f"extender {self.endpoint.name}: {reason}")
