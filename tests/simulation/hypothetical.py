@@ -1,9 +1,11 @@
-"""Placements that a checker makes to judge a decision, and takes back."""
+"""What a checker asks about clusters that differ from the real one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from policysched.cluster.ledger import Ledger
+from policysched.model.identifiers import NodeName
+from policysched.scheduler.core import SchedulerCore
 
 
 @contextmanager
@@ -15,3 +17,14 @@ def without_listeners(ledger: Ledger) -> Iterator[None]:
         yield
     finally:
         ledger.listeners = listeners
+
+
+def has_samples(core: SchedulerCore, policy: str, node: NodeName, now_ns: int) -> bool:
+    """Whether no metric of the policy can be out because it lacks a sample of this node."""
+    program, samples = core.policies.running[policy].program, core.samples.of_policy(policy)
+    return program.outage is None or all(
+        name in samples
+        and node in samples[name].values
+        and now_ns - samples[name].values[node].at_ns <= metric.stale_after_ns
+        for name, metric in program.metrics.items()
+    )

@@ -6,9 +6,8 @@ then equals that overlay. The same holds with nominated pods. Where the attempt 
 decided beside it after a member had its node are left out: the member came first. A preemption for a gang must place
 all of its members.
 
-The head of the queue is compared with the reference order. After an eviction the pod must fit
-without the victims, each victim must be needed, and no budget may be violated where another node
-avoids it.
+The head of the queue is compared with the reference order. After an eviction the pod must fit without the victims, each
+victim must be needed, and no budget may be violated where another node avoids it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -35,7 +34,7 @@ from tests.reference import evaluate, gang_terms, order_key, select_node
 from tests.reference.quota import quotas_admit_in
 from tests.simulation.churn import PROTECTED_LABEL
 from tests.simulation.decided_beside import DecidedBeside
-from tests.simulation.hypothetical import without_listeners
+from tests.simulation.hypothetical import has_samples, without_listeners
 
 
 class OracleChecker:
@@ -386,8 +385,11 @@ class OracleChecker:
         return list(groups.values())
 
     def _is_feasible_within_budgets(self, pod: Pod, node: NodeName) -> bool:
-        """Whether the pod fits without the possible victims that no budget covers and that are in no gang."""
+        """Whether the pod fits without the possible victims that no budget covers and that are in no gang. Unlike a dry run, the
+        reference judges outages anew, where a node without a sample may be the only candidate: such a node does not count."""
         core = self._core
+        if not has_samples(core, pod.scheduler, node, self._now_ns):
+            return False
         may_go = {
             other.uid
             for other in core.cache.ledger.usage(node).pods.values()
