@@ -328,7 +328,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(
         devices_are_released_before_their_writes_are_answered,
         r"is in two claims",
-        seed=20,
+        seed=64,
         profile=_pods_are_deleted_during_prebind,
     ),
     PlantedBug(pods_of_unknown_schedulers_are_scheduled, r"has an unknown scheduler and was bound", seed=0),
