@@ -21,7 +21,7 @@ SLICED_DECISION = 250_000
 """A decision that takes more operations runs in steps, one for each rule."""
 
 MEMBER_ITEMS = 16
-"""Items of each member that are within a gang's allowance."""
+"""How many items of each member a gang's allowance covers."""
 
 _ITEM = 1_000
 _VALUE = 100  # a value of a requirement, or a requirement of a selector
@@ -53,24 +53,24 @@ _RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
 _VOLUMES = _Kind("volumes", _ITEM, 1)
 _DEVICE_CLAIMS = _Kind("resource claims", _ITEM, _CLAIM_READ)
 _EXTENDED_FREE = 32
-# Each is compared with each.
+# Each request is compared with every other.
 _EXTENDED = _Kind(f"container requests for extended resources beyond {_EXTENDED_FREE}", 10 * _ITEM, 0)
 _IMAGES = _Kind("images", _ITEM, 1)
 
 
 def decision_cost(pod: Pod, node_count: int, limit: int) -> int:
-    """In operations. Not counted further once it is over the limit, so that this takes no long itself. An upper
-    bound for a pod without affinity and spreading that is below the limit."""
+    """The cost in operations. Counting stops once it is over the limit, so that this is fast itself. For a pod without
+    affinity and spreading, a result within the limit is an upper bound."""
     if pod.affinity is None and pod.pod_affinity is None and not pod.spread:
         bound = _plain_items(pod) * (_ITEM + _COLUMN_READ * node_count)
         if bound <= limit:
-            return bound  # most pods, of which no more is read
+            return bound  # most pods: nothing more is read
     total = _total(_item_counts(pod), node_count)
     return total if total > limit else total + _value_count(pod) * _VALUE
 
 
 def row_items(pod: Pod) -> int:
-    """The items of the pod of which an evaluation keeps values for each node."""
+    """The number of the pod's items for which an evaluation keeps values for each node."""
     return sum(count for kind, count in _item_counts(pod).items() if kind.per_node)
 
 
@@ -115,7 +115,7 @@ def _plain_items(pod: Pod) -> int:
 
 
 def _disk_count(pod: Pod) -> int:
-    """One for each monitor, of which an RBD image can have thousands."""
+    """The number of disks, each counted once per monitor: an RBD image can have thousands."""
     return sum([len(disk.monitors) or 1 for disk in pod.disks])
 
 

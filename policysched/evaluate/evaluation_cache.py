@@ -43,7 +43,7 @@ _SCORES_INCLUDED = 8
 _BYTES_PER_ITEM = 20  # more for each term or constraint of the pod (`row_items`) beyond a few
 _ITEMS_INCLUDED = 8
 _BYTES_PER_JSON = 8
-"""What a pod takes in memory for each byte as JSON, about."""
+"""About how many bytes of memory a pod takes for each byte of its JSON."""
 _JSON_INCLUDED = 2048
 _ROWS_TO_LEAVE_MAX = 16
 
@@ -61,8 +61,8 @@ class OverlayEvaluation(Evaluation):
         return copy
 
     def leave(self, overlay: Overlay) -> bool:
-        """Forget the pods of this overlay. False: it changed so much that a copy of the cluster's evaluation takes less, or a
-        fact about the whole cluster: fingerprints of two overlays are not comparable."""
+        """Forget the pods of this overlay. Returns false if a copy of the cluster's evaluation takes less, or if the overlay
+        changed a fact about the whole cluster: fingerprints of two overlays are not comparable."""
         rows = frozenset(overlay.log[: self._overlay_position])
         if len(rows) > _ROWS_TO_LEAVE_MAX or self._metrics or self._cluster_facts != self._facts_when_copied:
             return False
@@ -83,23 +83,23 @@ class EvaluationCache:
     of the last two overlays are kept.
     """
 
-    def __init__(self, worlds: SnapshotBuilder) -> None:
-        self._snapshots = worlds
+    def __init__(self, snapshots: SnapshotBuilder) -> None:
+        self._snapshots = snapshots
         self._evaluations: OrderedDict[EvaluationKey, Evaluation] = OrderedDict()
         self._sizes: dict[EvaluationKey, _Size] = {}
         self._row_bytes_total = 0
         self._variants = Counter[Variant]()
-        """With the number of evaluations that keep each: the plan may have dropped it."""
+        """The number of evaluations that keep each variant, which the plan may have dropped."""
         self._outdated: list[EvaluationKey] = []
         self._variant_bytes_total = 0
         self._pod_bytes_total = 0
-        self._last_read: tuple[EvaluationKey, Evaluation] | None = None  # whose last pod is not weighed yet
+        self._last_read: tuple[EvaluationKey, Evaluation] | None = None  # whose last pod is not counted yet
         self._overlay_evaluations: OverlayEvaluations | None = None
         self._overlay_left: OverlayEvaluations | None = None
-        """Those of the overlay before, for as long as this one lives."""
+        """The evaluations of the previous overlay, as long as this one is the last."""
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Drop the evaluations of other plans: of thousands a part now, and some with each new one."""
+        """Drop the evaluations of other plans: `_OUTDATED_AT_ONCE` now, and `_OUTDATED_BY_NEW` with each new evaluation."""
         self._overlay_evaluations = self._overlay_left = self._last_read = None
         self._outdated = [key for key in self._evaluations if key[0] not in plans]
         self._drop_outdated(_OUTDATED_AT_ONCE)
@@ -124,10 +124,8 @@ class EvaluationCache:
         overlay: Overlay | None,
         beside: Overlay | None = None,
     ) -> tuple[Evaluation, Snapshot]:
-        """The up-to-date evaluation for the pod. Claims differ by pod: rules about them are
-        evaluated on top of the shared evaluation, for this answer only. Terms of the pods on `beside` select
-        by labels, too.
-        """
+        """The up-to-date evaluation for the pod. Claims differ by pod: rules about them are evaluated on top of the shared
+        evaluation, for this answer only. `beside`: another overlay, with pods whose terms may select by further labels."""
         shared, snapshot = self.get_without_claims(plan, variant, context, overlay, beside)
         if not context.pod.claims or not plan.read_set(variant.active).reads_claims:
             return shared, snapshot
@@ -161,7 +159,7 @@ class EvaluationCache:
             base, _ = self._get_of_cluster(key, plan, variant, context, leaves, cluster_context)
             evaluation = OverlayEvaluation.copy_of(base)
             self._make_room(self._overlay_evaluations[1])
-        else:  # the one of the cluster is not needed any more: members of a gang that are alike come here
+        else:  # as for equal members of a gang: the evaluation of the cluster is not needed
             evaluation.rules.activation.context, evaluation.rules.activation.leaves = context, leaves
         self._overlay_evaluations[1][key] = evaluation
         snapshot = self._snapshots.build(plan, variant, context, overlay)
@@ -169,13 +167,13 @@ class EvaluationCache:
         return evaluation, snapshot
 
     def _make_room(self, evaluations: dict[EvaluationKey, OverlayEvaluation]) -> None:
-        """A gang may have members with hundreds of sets of layers. An evaluation that is missing is copied again."""
+        """Drop them if they take too much: members of a gang may have hundreds of sets of layers. They are copied again on use."""
         variants = {evaluation.rules.variant for evaluation in evaluations.values()}
         if sum(variant.size_bytes for variant in variants) > _OVERLAY_VARIANT_BYTES_MAX:
             evaluations.clear()
 
     def _from_overlay_left(self, key: EvaluationKey) -> OverlayEvaluation | None:
-        """The evaluation of the last overlay: small gangs that are alike need no copy each."""
+        """The evaluation of the previous overlay, so that equal small gangs need no copy each."""
         if self._overlay_left is None:
             return None
         overlay, evaluations = self._overlay_left
@@ -297,7 +295,7 @@ class EvaluationCache:
         )
 
     def _keep(self, key: EvaluationKey, evaluation: Evaluation, pod: Pod) -> None:
-        """Adds an evaluation and evicts old ones. Pods with hundreds of terms must not fill the memory."""
+        """Add an evaluation and evict old ones. Pods with hundreds of terms must not fill the memory."""
         self._evaluations[key] = evaluation
         row_bytes = (
             _BYTES_PER_ROW
@@ -314,8 +312,8 @@ class EvaluationCache:
         self._evict()
 
     def _read(self, key: EvaluationKey, evaluation: Evaluation) -> None:
-        """Besides the pod that it was made for, an evaluation keeps the last one that it was read for, of which not everything is
-        in its key. That is weighed when another evaluation is read: mostly many equal pods come in a row."""
+        """Count the memory of the last pod that an evaluation was read for. It keeps this pod besides the one it was made for,
+        and its key does not have all of it. Counted when another evaluation is read: mostly many equal pods come in a row."""
         before, self._last_read = self._last_read, (key, evaluation)
         if before is None or before[1] is evaluation or self._evaluations.get(before[0]) is not before[1]:
             return
@@ -350,7 +348,7 @@ class EvaluationCache:
 
 @dataclass(slots=True)
 class _Size:
-    """Of an evaluation: for each row, of the pod that it was made for, and of the one that it was read for last."""
+    """Of an evaluation: for each row, for the pod that it was made for, and for the last one that it was read for."""
 
     row_bytes: int
     first_pod: Pod
@@ -359,7 +357,7 @@ class _Size:
 
 
 def _pod_bytes(pod: Pod) -> int:
-    """What it takes beyond a usual pod: nothing limits the length of an annotation or the number of labels but the API server."""
+    """The memory beyond that of a usual pod: only the API server limits the length of an annotation or the number of labels."""
     try:
         size = len(orjson.dumps(pod, default=list, option=orjson.OPT_NON_STR_KEYS))
     except orjson.JSONEncodeError:  # such as amounts beyond 64 bits

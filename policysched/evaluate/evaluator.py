@@ -80,17 +80,17 @@ class Evaluator:
         self._evaluations.retain_only(plans)
 
     def refresh_slice(self, nodes_max: int | None = None) -> bool:
-        """Apply a part of many changes between decisions; with `nodes_max`, of few ones, too. Whether something is left: the next
-        decision does it at once."""
+        """Apply a part of the changes between decisions; without `nodes_max` only if they are many. Returns whether something is
+        left, which the next decision does at once."""
         return self._columns.refresh_slice(nodes_max)
 
     @property
     def has_slices(self) -> bool:
-        """Whether a start left something to `refresh_slice`."""
+        """Whether the start has left something to `refresh_slice`."""
         return self._columns.counted_pods.are_missing
 
     def catch_up_slice(self, plan: Plan) -> bool:
-        """The same for changed pods that the plan's totals follow, but nothing is applied if they are few."""
+        """As `refresh_slice`, for the changed pods that the plan's totals follow; nothing is applied if they are few."""
         return self._snapshots.pod_counter.catch_up_slice(plan.pod_totals)
 
     @property
@@ -221,7 +221,7 @@ class Evaluator:
         nominated_node: NodeName | None = None,
     ) -> DryRun:
         """For a pod without a feasible node (in `domain`, where one is given): test where it fits when pods are
-        removed from the overlay (a new one by default). What is nominated as in `evaluate`."""
+        removed from the overlay (a new one by default). `nominated_pods` and `nominated_node` as in `evaluate`."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, overlay)
         variant = plan.variant(plan.active_layers(context))
@@ -327,9 +327,9 @@ class Evaluator:
     def rule_steps(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
     ) -> Iterator[str]:
-        """Evaluates the pod again on every node, and yields the name of each filter and score after it is evaluated, so that
-        the caller can take the time. Scores over the candidates are not evaluated. Nothing is kept. The cluster must not change
-        before the end."""
+        """Evaluate the pod again on every node, and yield the name of each filter and score after it is evaluated, so that
+        the caller can measure the time. Scores over the candidates are not evaluated. Nothing is kept. The cluster must not
+        change before the end."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
         rules, snapshot = self._evaluations.rules_and_snapshot(plan, context, None)
@@ -351,7 +351,7 @@ class Evaluator:
         return labels, self._cache.selector_owners.default_selector(pod)
 
     def is_short_decision(self, pod: Pod) -> bool:
-        """Whether the decision is within every limit, as nearly all are. Asked several times for each attempt."""
+        """Whether the decision is within every limit, as nearly all are. Cached: it is read several times for each attempt."""
         node_count = len(self._cache.nodes)
         if pod is not self._last_costed[0] or node_count != self._last_costed[1]:
             limit = min(SLICED_DECISION, self._decision_budget)
@@ -359,14 +359,14 @@ class Evaluator:
         return self._last_costed[2]
 
     def over_budget_message(self, pod: Pod) -> str | None:
-        """Why a decision about the pod would be too expensive, so that it is not evaluated; None: it is not."""
+        """Why a decision about the pod is too expensive, so that the pod is not evaluated; None: it is not."""
         too_many = too_many_selectors_message([pod], self._cache.devices) if pod.device_claims else None
         if too_many is not None or self.is_short_decision(pod):
             return too_many
         return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
 
     def decision_cost(self, pod: Pod) -> int:
-        """In operations; not counted further once it is over the budget."""
+        """The cost in operations; counting stops once it is over the budget."""
         return decision_cost(pod, len(self._cache.nodes), self._decision_budget)
 
     def gang_budget(self, member_count: int) -> int:
@@ -374,7 +374,7 @@ class Evaluator:
         return self._decision_budget + member_count * member_allowance(len(self._cache.nodes))
 
     def long_decision_cost(self, pod: Pod) -> int:
-        """In operations; 0 for a decision that is not long."""
+        """The cost in operations; 0 for a decision that is not long."""
         if self.is_short_decision(pod):
             return 0
         cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
@@ -387,8 +387,8 @@ class Evaluator:
     def warm_up(
         self, plan: Plan, pod: Pod, *, now_ns: int, facts: QueuedPodInfo, samples: Samples
     ) -> Iterator[None]:
-        """What `evaluate` does first, in steps of one rule: for the first pod with these layers, and where a
-        decision takes more than a few milliseconds, because of the pod or the policy. Nothing for other pods."""
+        """Do the first part of `evaluate` in steps of one rule: for the first pod with these layers, and if a decision takes
+        more than a few milliseconds, because of the pod or the policy. Other pods take no step."""
         self._columns.refresh()
         context = self._snapshots.eval_context(pod, facts, now_ns, samples, None)
         if not self.reads_few_pods(plan.pod_totals):

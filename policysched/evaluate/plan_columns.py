@@ -1,4 +1,4 @@
-"""`PlanColumns`: the columns that plans need, built in steps beside the decisions, and the first count of the placed pods."""
+"""`PlanColumns`: the columns that plans need, built in steps between decisions, and the first count of the placed pods."""
 
 from collections.abc import Collection, Iterator
 
@@ -21,8 +21,8 @@ class PlanColumns:
             self._columns.counted_pods.is_awaited = True
 
     def build_in_steps(self, plan: Plan) -> Iterator[None]:
-        """In steps of one rule, then of a thousand rows or a few hundred pods, so that decisions and changes can run in
-        between."""
+        """Build the columns and count the placed pods, in steps of one rule, then of a thousand rows or a few hundred pods, so
+        that decisions and changes can run in between."""
         yield from self._build_in_steps(plan)
         while plan.counts_placed_pods and self._columns.counted_pods.count_slice():
             yield
@@ -31,16 +31,16 @@ class PlanColumns:
         yield from plan.lower_in_steps(())
         if plan.shadow is not None:
             yield from plan.shadow.lower_in_steps(())
-        for kind in self._of(plan):
+        for kind in self._kinds_of(plan):
             yield from self._columns.materialize_steps(kind)
 
     def retain_only(self, plans: Collection[Plan]) -> None:
-        """Each edit of a policy would leave columns that are refreshed for ever."""
-        self._columns.keep_only({kind for plan in plans for kind in self._of(plan)})
+        """Drop the columns of other plans: each edit of a policy would leave columns that are refreshed for ever."""
+        self._columns.keep_only({kind for plan in plans for kind in self._kinds_of(plan)})
         self._kinds = {plan: self._kinds[plan] for plan in plans if plan.is_lowered(())}
 
-    def _of(self, plan: Plan) -> tuple[ColumnKind, ...]:
-        """None while the plan is in preparation."""
+    def _kinds_of(self, plan: Plan) -> tuple[ColumnKind, ...]:
+        """Empty until the plan is lowered."""
         if not plan.is_lowered(()):
             return ()
         if plan not in self._kinds:

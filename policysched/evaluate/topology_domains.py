@@ -29,7 +29,7 @@ _MANY_PODS = 2**31
 
 @dataclass(frozen=True, slots=True)
 class TopologyDomain:
-    """The nodes whose label `key` has the value, inside of `outer`. None: no node."""
+    """The nodes whose label `key` has the value, inside of `outer`. `value` None: no node."""
 
     key: str
     value: str | None
@@ -101,7 +101,7 @@ def candidate_domains(
     columns = [view.column(NodeMapEntryColumn("labels", key)) for key in keys]
     has_all_keys = np.logical_and.reduce([column[order] != ABSENT for column in columns])
     rows = order[has_all_keys & evaluation.feasible[order]]
-    # Of each domain the number of its first row.
+    # The domain of each of `rows`, and the position in `rows` of each domain's first one.
     domains, firsts = np.zeros(len(rows), np.intp), np.zeros(1 if len(rows) else 0, np.intp)
     for column in columns:
         _, codes = np.unique(column[rows], return_inverse=True)

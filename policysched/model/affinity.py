@@ -68,12 +68,12 @@ TermScope = tuple[tuple[str, ...], LabelSelector | None]
 """Where a term selects pods: `PodSelector.namespaces` and `.namespace_selector`."""
 _KeysByNamespace = dict[str | None, set[str]]
 _FEW_NAMESPACES = 16
-"""Terms that name more count as such that may select pods of any: thousands of names and of keys would be multiplied."""
+"""With more named namespaces, a set of terms counts as selecting pods of any: there would be too many pairs of name and key."""
 
 
 @dataclass(slots=True)
 class TermColumns:
-    """Of the terms that select anything: their selectors of labels, weights, and scopes: each of these once."""
+    """The terms that select anything, by number: selector, weight, and position of the scope in `scopes` (all distinct)."""
 
     selectors: SelectorColumns
     totals: "array[int]"
@@ -83,8 +83,8 @@ class TermColumns:
 
 
 class TermSet:
-    """The terms of a pod of one use and topology key. They reject (required anti-affinity), require or prefer the pods that
-    they select. `weights`: by what they select, the sum. The hash is computed once: there can be thousands of terms."""
+    """A pod's terms with one use and topology key. They reject (required anti-affinity), require or prefer the pods that they
+    select. `weights`: the sum for each selector. The hash is computed once: there can be thousands of terms."""
 
     __slots__ = ("_columns", "_hash", "_selected_keys", "topology_key", "use", "weights")
 
@@ -98,7 +98,7 @@ class TermSet:
 
     @property
     def selected_keys(self) -> "_KeysByNamespace":
-        """The keys of the labels that the terms select by, by the namespace of the pods that they may select (None: any)."""
+        """The label keys that the terms select by, for each namespace of pods that they may select (None: any)."""
         if self._selected_keys is None:
             keys: _KeysByNamespace = {}
             for selector, _ in self.weights:
@@ -122,12 +122,12 @@ class TermSet:
         )
 
     def prepare(self) -> None:
-        """Compute what takes long for thousands of terms."""
+        """Compute in advance what takes long for thousands of terms."""
         _ = self.selected_keys
         self._columns = self._make_columns()
 
     def take_columns(self) -> TermColumns:
-        """They are not kept a second time."""
+        """The columns. Prepared ones are dropped, so that only the caller keeps them."""
         columns, self._columns = self._columns, None
         return self._make_columns() if columns is None else columns
 
@@ -203,8 +203,8 @@ class PodAffinity:
             yield "prefers", Weight(preferred.weight, abs(preferred.weight)), preferred.term
 
     def shared(self) -> "PodAffinity":
-        """The first one of those that are equal and in use. Compares terms and prepares them, so large pods call it on a
-        thread."""
+        """The first equal object that is in use. This compares and prepares terms, which is slow for large pods: these call
+        it on a thread."""
         reference = _SHARED.get(self)
         affinity = None if reference is None else reference()
         if affinity is None:
@@ -218,7 +218,7 @@ class PodAffinity:
 
 _REQUIRED = Weight(1, 1)
 _FEW_TERMS = 16
-"""So few are prepared when the pod is placed: with thousands of topology keys, nodes have the fewest of them."""
+"""A set of up to this many terms is prepared only when the pod is placed: of thousands of topology keys, nodes have few."""
 _FEW_VALUES = 64
 _SHARED: WeakKeyDictionary[PodAffinity, ref[PodAffinity]] = WeakKeyDictionary()
 

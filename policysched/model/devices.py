@@ -290,8 +290,8 @@ RESERVED_FOR_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
-    """`spec_text` is the spec as text, or a digest of it; claims with equal text have equal requests. `for_extended_resources`: created by a
-    scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved."""
+    """`spec_text` is the spec as text, or a digest of it; claims with equal text have equal requests. `for_extended_resources`:
+    created by a scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved."""
 
     key: ResourceClaimKey
     uid: str
@@ -322,12 +322,12 @@ class ResourceClaim:
 
     @property
     def selectors(self) -> tuple[str, ...]:
-        """The different CEL selectors of all its requests, of which it can have 8,192."""
+        """The distinct CEL selectors of all its requests: up to 8,192."""
         return self._selectors
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The different device classes of its requests."""
+        """The distinct device classes of its requests."""
         return self._class_names
 
     def is_reserved_for(self, pod: PodUid) -> bool:

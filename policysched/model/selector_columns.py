@@ -1,8 +1,8 @@
 """`SelectorColumns`: the requirements of many label selectors, as columns.
 
-Labels meet a selector if none of its requirements is unmet. Without labels, each In and each Exists is. A label then changes
-how many are: an Exists of its key, and an In with its value, are no longer; a DoesNotExist and a NotIn with its value are. So
-selectors in thousands are compared with labels by a few additions to an array.
+Labels match a selector if none of its requirements is unmet. Without labels, every In and Exists is unmet. A label meets an
+Exists of its key and an In with its value, and makes a DoesNotExist of its key and a NotIn with its value unmet. So thousands
+of selectors are compared with labels by a few additions to an array of the numbers of unmet requirements.
 """
 
 from array import array
@@ -14,15 +14,15 @@ _MET, _UNMET = -1, 1
 
 
 def label_hash(key: str, value: str | None) -> int:
-    """Of a label, or of its key with any value. Nobody outside of the process can guess one of its 64 bits: thousands of values
-    in each of thousands of terms are not kept a second time."""
+    """The hash of a label, or of its key with any value (None). Nobody outside the process can guess one of its 64 bits, so the
+    hashes stand for the strings: thousands of values in each of thousands of terms are not kept a second time."""
     return hash((key, value))
 
 
 @dataclass(slots=True)
 class SelectorColumns:
-    """Selectors by number, from 0. `unmet`: the requirements of each that are unmet without labels. `changes`: how many more are
-    with the label, of a hash, for the selector `changed`; ordered by selector."""
+    """Selectors by number, from 0. `unmet`: how many requirements of each are unmet without labels. The others are parallel,
+    ordered by selector: a label with this hash adds `changes` unmet requirements to the selector `changed`."""
 
     unmet: "array[int]" = field(default_factory=lambda: array("i"))
     changed: "array[int]" = field(default_factory=lambda: array("i"))
@@ -30,7 +30,7 @@ class SelectorColumns:
     label_hashes: "array[int]" = field(default_factory=lambda: array("q"))
 
     def append(self, selector: LabelSelector | None) -> None:
-        """None selects nothing."""
+        """Append a selector; None selects nothing."""
         number, unmet = len(self.unmet), int(selector is None)
         for requirement in () if selector is None else selector.requirements:
             key, operator = requirement.key, requirement.operator

@@ -51,8 +51,8 @@ class LabelSelector:
 
 
 class SelectorByKey:
-    """A LabelSelector for many comparisons: each takes as long as there are labels, or keys, and not as requirements and
-    values."""
+    """A LabelSelector for many comparisons: the time of each grows with the number of labels or keys, and not with that of
+    requirements and values."""
 
     def __init__(self, selector: LabelSelector) -> None:
         self.present: set[str] = set()
@@ -75,7 +75,7 @@ class SelectorByKey:
                     raise AssertionError(f"a label selector has no operator {requirement.operator}")
 
     def all_keys(self) -> set[str]:
-        """Those that it requires something of."""
+        """The keys that have a requirement."""
         return self.present.union(self.absent, self.forbidden)
 
     def selects(self, labels: Mapping[str, str]) -> bool:

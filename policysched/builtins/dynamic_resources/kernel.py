@@ -165,7 +165,7 @@ class DynamicResourcesFilter(FilterKernelBase):
         return choice
 
     def _rejection_codes(self, view: View) -> tuple[PodResourceClaims, DeviceRejectionCodes] | None:
-        """Rejections by row, where they are shared with claims that request the same."""
+        """Rejections by row; None if the pod has none, or they cannot be shared with claims that request the same."""
         available, devices = view.available_devices, self._claims.resolve_at(view)
         if isinstance(devices, str) or not devices.is_needed:
             return None
@@ -200,7 +200,7 @@ class DynamicResourcesFilter(FilterKernelBase):
 
 
 class _Rejections:
-    """Of claims whose results are shared with claims that request the same."""
+    """The rejections of claims, shared with claims that request the same."""
 
     def __init__(self, devices: PodResourceClaims, available: AvailableDevices) -> None:
         self._devices = devices
@@ -226,7 +226,7 @@ class _Rejections:
 def _masks_by_message(
     devices: PodResourceClaims, rejection_codes: DeviceRejectionCodes, *, errors_only: bool = False
 ) -> list[tuple[str, Array]]:
-    """`errors_only`: the rejections that stop the attempt."""
+    """bool by row, for each message. `errors_only`: only rejections that stop the attempt."""
     masks: dict[str, Array] = {}
     if errors_only and not any(known and known.stops_attempt for known in rejection_codes.rejections):
         return []

@@ -31,7 +31,7 @@ from policysched.model.affinity import PodAffinity, PodAffinityTerm, PodSelector
 from policysched.model.pods import Pod
 
 _RAW_SCORE_LIMIT = 2**62
-_TALLIES_PER_POD_MAX = 32  # with more terms, their pods are not counted for each
+_TALLIES_PER_POD_MAX = 32  # a pod with more terms has no tallies
 _NO_TERMS = PodAffinity((), (), (), selects_itself=True)
 
 
@@ -73,7 +73,7 @@ class _Filter(FilterKernelBase):
         )
 
     def reasons(self, view: View) -> Sequence[tuple[str, Array]]:
-        """A node is rejected for the first that applies."""
+        """A node is rejected for the first reason that applies."""
         unexplained = np.ones(view.count, np.bool_)
         reasons = []
         for reason, rejected in (
@@ -104,7 +104,7 @@ class _Filter(FilterKernelBase):
         return _fingerprint(view, counted, self._own_anti, has_own=has_own)
 
     def alone(self, view: View, base: View) -> FilterKernel | None:
-        """Pods that are added to a node can only make it reject by anti-affinity, and only satisfy required affinity there."""
+        """Pods that are added to a node can only add a violation of anti-affinity there, or satisfy required affinity there."""
         if super().alone(view, base) is not None:
             return self
         kernel = _Filter(self._pod)
@@ -116,8 +116,8 @@ class _Filter(FilterKernelBase):
         return not all(map(view.has_label_key, self._required_keys))
 
     def _tally_of_required(self, view: View) -> MatchedPodCounts | None:
-        """Asked several times for each attempt, and for each node with nominated pods: with hundreds of terms it takes a
-        millisecond to find."""
+        """Cached, since it is read several times for each attempt and for each node with nominated pods: to find it takes a
+        millisecond for hundreds of terms."""
         placed, tallied = view.placed_pods, self._tallied
         if tallied is None or tallied[0] is not placed or tallied[1] != placed.namespaces_version:
             tally = _tally(view, self._affinity.required)
@@ -125,7 +125,7 @@ class _Filter(FilterKernelBase):
         return tallied[2]
 
     def _violates_affinity(self, view: View) -> Array | None:
-        """The rows where required affinity does not hold; for all rows."""
+        """bool for all rows: where required affinity does not hold. None: it holds on all."""
         violated = self._violates_required(view if self._base is None else self._base)
         if self._base is None or violated is None or self._lacks_topology_key(view):
             return violated
@@ -188,8 +188,8 @@ class _Filter(FilterKernelBase):
 
 class _OwnTerms:
     """Terms of the pod, each with a weight. The pods that a term selects are counted in a tally, which other pods with
-    the term share and placements keep up to date. Of many terms all are counted at once, again after each change:
-    thousands of tallies would make every placement of any pod expensive."""
+    the term share and placements keep up to date. Many terms are counted all at once, again after each change: thousands
+    of tallies would make every placement of any pod expensive."""
 
     def __init__(self, weighted: Sequence[tuple[PodAffinityTerm, int]]) -> None:
         self._weighted = weighted
@@ -215,7 +215,7 @@ class _OwnTerms:
         return {key: view.selected_weights(of_key) for key, of_key in selectors.items()}
 
     def versions(self, view: View) -> tuple[Hashable, ...]:
-        """What changes with the counts."""
+        """Values that change with the counts."""
         if self.is_many:
             return (view.pods_version(),)
         return tuple([view.row_counts(tally).version for _, tally, _ in self._tallies(view)])
@@ -307,14 +307,14 @@ def _counts_by_row(view: View, counted: PodCount) -> Array:
 
 
 def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | None:
-    """Of the pods that all the terms select; None without terms, and where no pod can match."""
+    """The tally of the pods that all the terms select; None without terms, and where no pod can match."""
     placed = view.placed_pods
     matcher = placed.matcher(term.pods for term in terms)
     return None if matcher is None or not matcher.selectors else placed.tally(matcher)
 
 
 def _existing_anti_affinity_groups(view: View, pod: Pod) -> list[SelectingGroup]:
-    """Those with required anti-affinity terms of placed pods that select this one."""
+    """The groups of required anti-affinity terms of placed pods that select this pod."""
     groups = view.placed_pods.terms_selecting(pod.namespace, pod.labels)
     return [group for group, _ in groups if group.use == "rejects"]
 
@@ -332,7 +332,7 @@ def _add_counts(
 
 
 def _fingerprint(view: View, counted: Iterable[PodCount], own_terms: _OwnTerms, *, has_own: bool) -> Hashable:
-    """Empty where no term concerns the pod: no change of the cluster matters then."""
+    """Empty if no term concerns the pod: no change of the cluster matters then."""
     versions = (*[view.row_counts(counter).version for counter in counted], *own_terms.versions(view))
     if not versions and not has_own:
         return ()

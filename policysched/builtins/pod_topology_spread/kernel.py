@@ -55,8 +55,8 @@ def specialize_score(pod: Pod, params: KernelParams, cluster_context: ClusterCon
         if pod.spread
         else _default_constraints(params, cluster_context, hard=False)
     )
-    kind = not pod.spread and params["default_constraints"] == "system"
-    return _Score(pod, soft, require_all_topologies=not kind) if soft else None
+    is_system_default = not pod.spread and params["default_constraints"] == "system"
+    return _Score(pod, soft, require_all_topologies=not is_system_default) if soft else None
 
 
 def _default_constraints(
@@ -98,7 +98,7 @@ class _ConstraintDomains:
     all_labelled: bool
 
     def of_counted_rows(self, amounts: Array) -> Array:
-        """What rows without a domain have stays: no sum by domain includes it."""
+        """The amounts, 0 for rows that do not count. Rows without a domain may keep theirs: no sum by domain includes them."""
         return amounts if self.counted is None else amounts * self.counted
 
 
@@ -271,7 +271,7 @@ class _Filter(FilterKernelBase):
         added = constraints.counts_by_row(view, index) - constraints.counts_by_row(self._base, index)
         in_domain = by_domain[codes] + constraint_domains.of_counted_rows(added)
         if np.count_nonzero(counts == minimum) == 1:
-            # Pods that come to the only domain with the fewest raise the minimum, at most to that of the others.
+            # Pods added to the only domain with the fewest raise the minimum, at most to the second lowest count.
             second = counts[counts > minimum].min(initial=math.inf)
             lowest = constraint_domains.has_counted_rows[codes] & (by_domain[codes] == minimum)
             minimum = np.where(lowest, np.minimum(in_domain, second), minimum)

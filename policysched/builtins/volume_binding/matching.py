@@ -24,9 +24,8 @@ _NO_ENTRY = NO_CAPACITY, NO_CAPACITY
 
 @dataclass(frozen=True, slots=True)
 class ClaimMatch:
-    """The volumes that a claim is bound to: `choices` are capacities of volumes, each with the position in
-    them by row (NO_FREE_VOLUME: none of these). `unmatched`: the rows where there is none.
-    """
+    """The volumes that a claim matches. Each of `choices`: capacities in bytes, and by row the position of one of them
+    (NO_FREE_VOLUME: none of these). `unmatched`: bool by row, whether there is none."""
 
     claim: PersistentVolumeClaim
     choices: Sequence[tuple[Array, Array]]
@@ -43,9 +42,8 @@ class ClaimMatch:
 def split_delayed(
     claims: Iterable[PersistentVolumeClaim], volumes: AvailableVolumes
 ) -> tuple[list[PersistentVolumeClaim], list[tuple[PersistentVolumeClaim, NodeName]]]:
-    """The claims without a volume that look for one, smallest first, and those for which one is
-    provisioned on a node already.
-    """
+    """The claims that need a volume, smallest first, and those for which one is already being provisioned, with the
+    node that was selected for it."""
     to_match: list[PersistentVolumeClaim] = []
     selected_nodes: list[tuple[PersistentVolumeClaim, NodeName]] = []
     for claim in claims:
@@ -59,7 +57,7 @@ def split_delayed(
 
 
 class _FreeVolumeRows:
-    """A view as `FreeVolumeIndex` reads it."""
+    """Adapts a view to what `FreeVolumeIndex` reads (`NodeLabelRows`)."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -81,7 +79,7 @@ class _FreeVolumeRows:
 
 
 def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -> list[ClaimMatch]:
-    """The claims in this order."""
+    """Match the claims in this order. On each row, a claim cannot have the volume of an earlier one."""
     matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
     taken: list[tuple[MatchingVolumes, Array]] = []
     rows = _FreeVolumeRows(view)
@@ -170,6 +168,7 @@ def _terms_match(terms: NodeSelectorTerms | None, view: View) -> Array:
 
 
 def requirements_match(requirements: Iterable[SelectorRequirement], view: View) -> Array:
+    """bool[view.count]: the rows whose labels meet all requirements."""
     matched = np.ones(view.count, np.bool_)
     for requirement in requirements:
         matched &= requirement_matches(requirement, NodeMapEntryColumn("labels", requirement.key), view)

@@ -38,7 +38,7 @@ class _Filter(FilterKernelBase):
         if self.prefilter(view) is not None:
             return np.ones(view.count, np.bool_)
         elsewhere = np.zeros(view.count, np.bool_)
-        # A pod can have a thousand volumes of one zone.
+        # Without duplicates: a pod can have a thousand volumes in one zone.
         for label, values in dict.fromkeys(self._required_topologies(view.available_volumes)):
             codes = view.column(NodeMapEntryColumn("labels", label))
             newer = newer_label(label)

@@ -1,9 +1,9 @@
 """`AttachedVolumes`: attached volumes per CSI driver by row, and the rows with a given volume.
 
-Counted once for all rows, and then changed with the pods, attachments and volumes of each row: a pod
-costs as much as it has volumes, whatever others have on the same node. A volume is attached through a
-claim of a pod on the row, as an inline volume of a pod, or by a VolumeAttachment, which counts only
-where no pod of the row has the volume.
+Counted once for all rows, and then updated with the pods, attachments and volumes of each row: the
+cost of a pod depends on its own volumes, not on those of others on the node. A volume is attached
+through a claim of a pod on the row, as an inline volume of a pod, or by a VolumeAttachment, which
+counts only where no pod of the row has the volume.
 """
 
 from collections import Counter
@@ -122,7 +122,7 @@ class AttachedVolumes:
     # ── pods and attachments ───────────────────────────────────────────────────────────────────────────────────────
 
     def update_row(self, row: int) -> None:
-        """Count other pods with volumes on the row, or other volumes that are attached to the node."""
+        """Call when the pods of the row, or the volumes attached to its node, have changed."""
         node, usage = self._node_and_pods(row)
         pods = [] if node is None else [pod for pod in usage.pods.values() if pod.claims or pod.mounts]
         attachments = _NO_ATTACHMENTS if node is None else node.attachments
@@ -259,7 +259,7 @@ class AttachedVolumes:
                 del state.csi_volumes[use]
 
     def _learn_volume(self, key: VolumeClaimKey) -> None:
-        """The volume of a claim that is used on some row, by name."""
+        """Record the name of the volume of a claim that is used on some row; forget that of another."""
         is_used = key in self._owned_uses or PodVolumeClaim(key, None) in self._rows_by_use
         claim = self._available.claim(key) if is_used else None
         before, after = self._volume_of_claim.get(key, ""), claim.volume_name if claim is not None else ""
@@ -280,7 +280,7 @@ class AttachedVolumes:
 
 
 def _difference(before: list[Pod], after: list[Pod]) -> tuple[list[Pod], list[Pod]]:
-    """The pods that are removed and added, but for those that have the volumes of another: a pod keeps its own when its labels
+    """The pods that are removed and added. Two with the same volume objects cancel out: a pod keeps these when its labels
     change."""
     wanted = Counter(map(_volumes_id, after))
     removed, added = list[Pod](), list[Pod]()

@@ -41,10 +41,10 @@ _FIRST_CAPACITY = 64
 _POD_COLUMNS_MAX = 256  # columns that only pods need: images, keys of selectors, rare resources
 _ROWS_PER_STEP = 1024
 NODES_PER_STEP = 128
-"""New nodes are read in two or three milliseconds: all their columns."""
+"""To read all columns of so many new nodes takes two or three milliseconds."""
 _UPDATES_PER_CODE_CHECK = 16
 _keys_of = attrgetter("labels", "allocatable", "images")
-_WEIGHT_PER_ROW_MAX = 16  # with more distinct values per row, most are of the past
+_WEIGHT_PER_ROW_MAX = 16  # with more distinct values per row, most are no longer in use
 
 
 def text_hash(text: str) -> int:
@@ -68,11 +68,11 @@ class Columns:
         self.nodes: list[Node | None] = []
         self.codes = Interners()
         self.codes_version = 0  # counts the times that codes were reassigned
-        self._recode_above = 0  # weight of codes, so that those in use are no reason
+        self._recode_above = 0  # a weight of codes: codes in use alone must not cause a recode
         self.nodes_with_image: Counter[str] = Counter()
         self.nodes_with_label: Counter[str] = Counter()
         self.nodes_with_resource: Counter[str] = Counter()
-        """What no node has needs no column of its own: pods can name any number of labels and resources."""
+        """A key that no node has needs no column of its own: pods can name any number of labels and resources."""
         self.topology_version = 0
         """Changes when a node is added or deleted, or changes its labels or taints."""
         self.counted_pods = PlacedPodCounts(cache, self.names, self.nodes, self.nodes_with_label)
@@ -83,11 +83,11 @@ class Columns:
         self.storage_capacity = StorageCapacityCache()
         self.device_rejections = DeviceRejectionCache()
         self._namespaces_version = cache.namespaces_version
-        self._late_names = set[NodeName]()  # changed nodes that `refresh_slice` has not come to
+        self._late_names = set[NodeName]()  # changed nodes that `refresh_slice` has not applied yet
         self._row_by_name: dict[NodeName, int] = {}
         self._free_rows: list[int] = []
         self._plan_columns: dict[ColumnKind, Array] = {}
-        # Those to read again after a placement.
+        # The columns to read again after a placement; None: to be listed.
         self._usage_columns: list[tuple[ColumnKind, Array]] | None = None
         self._pod_columns: OrderedDict[ColumnKind, Array] = OrderedDict()
         self._constant_columns = ConstantColumns()
@@ -229,9 +229,9 @@ class Columns:
             self.counted_pods.namespaces_changed()
 
     def refresh_slice(self, nodes_max: int | None = None) -> bool:
-        """Apply changes of `nodes_max` nodes at most, and of a slice's pods; then count placed pods for the first time, if decisions
-        wait for that. Neither the pods of a node are divided, nor a pod. Whether some of it is left, so that it is worth while
-        to call this again before `refresh`. Without `nodes_max`, few changes are not worth while."""
+        """Apply changes of at most `nodes_max` nodes and of a slice's pods; then go on with the first count of placed pods, if
+        decisions wait for it. Neither the pods of a node nor a pod are divided. Returns whether to call this again before
+        `refresh`, because something is left. Without `nodes_max`, few changes are left to `refresh`."""
         if nodes_max is not None or self._late_names or not self._cache.has_few_changed_nodes:
             self._forget_outdated_gangs()
             self._late_names |= self._cache.changed_nodes()
@@ -248,7 +248,7 @@ class Columns:
             yield name
 
     def _forget_outdated_gangs(self) -> None:
-        """Before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
+        """Call before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
         if self._failure is not None:
             raise self._failure  # rows are half changed
         if self._namespaces_version != self._cache.namespaces_version:
@@ -276,7 +276,7 @@ class Columns:
             self._failure = NotCounted(self._updating, self.counted_pods.updating)
             raise self._failure from error
         if self.log_end == position:
-            return  # an overlay in use does not follow: whoever asks for an explanation would evict what it counts
+            return  # evict nothing: a request for an explanation must not evict what an overlay in use counts
         self.counted_pods.evict_unused()
         if len(self._log) > 4 * self.capacity:
             half = len(self._log) // 2
@@ -377,7 +377,7 @@ class Columns:
         yield from self._pod_columns.items()
 
     def _recode(self) -> None:
-        """Reassign all codes, which drops the values of the past. Only columns hold codes."""
+        """Reassign all codes, which drops values no longer in use. Only columns hold codes."""
         self.codes = Interners()
         self.codes_version += 1
         self.topology_version += 1

@@ -18,7 +18,7 @@ from policysched.model.nodes import Node
 
 
 class DeviceRejection(NamedTuple):
-    """The reason, and the position of the claim that it names. `stops_attempt`: an error."""
+    """`claim_index`: the position of the claim that the reason names. `stops_attempt`: it is an error."""
 
     reason: str
     claim_index: int | None
@@ -26,7 +26,7 @@ class DeviceRejection(NamedTuple):
 
 
 class DeviceRejections(Protocol):
-    """Of the same claims. `groups`: the positions of nodes, together where the rejection is the same."""
+    """The rejections of the same claims. `groups`: the positions of nodes, grouped by equal rejection."""
 
     def of_node(self, node: Node) -> DeviceRejection | None: ...
     def groups(self, nodes: Sequence[Node | None]) -> Sequence[Sequence[int]]: ...
@@ -84,8 +84,8 @@ class DeviceRejectionCache:
         stamp: Hashable,
         rejections: DeviceRejections,
     ) -> DeviceRejectionCodes:
-        """The whole current column. Read-only. Where searches exceeded their limit, it is kept until `stamp` changes, with
-        devices of any node: then they are searched again."""
+        """The whole current column, read-only. If searches exceeded their limit, all rows are searched again when `stamp`
+        changes, which it does with the devices of any node."""
         cached = self._columns.get(spec)
         touched = None
         if (

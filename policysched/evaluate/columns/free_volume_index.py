@@ -25,7 +25,7 @@ Numbers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 NO_FREE_VOLUME = -1
-"""The node has no volume."""
+"""No free volume matches on the node."""
 _NO_CANDIDATE = np.iinfo(np.int64).max
 _CACHED_MATCHES_MAX = 64
 _FEW_ROWS_MAX = 16
@@ -79,7 +79,7 @@ class _Matches:
 
 
 class VolumeLabels:
-    """The positions of volumes by their labels. A selector takes as long as it has requirements and values."""
+    """The positions of volumes by their labels. The time of a selector grows with its requirements and values."""
 
     def __init__(self, volumes: Sequence[PersistentVolume]) -> None:
         self._count = len(volumes)
@@ -123,7 +123,7 @@ class _Pairs:
         return self._pairs[usable[self._positions]]
 
     def first(self, pairs: Numbers, codes: Numbers, least: Numbers) -> Numbers:
-        """For each code the first position of these pairs from `least` on."""
+        """For each code, its first position in `pairs` from `least` on."""
         if not len(pairs):
             return np.full(len(codes), _NO_CANDIDATE)
         base = codes * self._stride
@@ -177,7 +177,7 @@ class FreeVolumeIndex:
         self.free = np.ones(len(self.volumes), np.bool_)
         self._by_label: dict[str, _LabelValueIndex] = {}
         self._by_terms: dict[NodeSelectorTerms | None, list[int]] = {}
-        # By the labels that nodes had at the version: affinities of few rows, and masks of the others.
+        # Other affinities, by the labels of nodes at `_terms_version`: pairs for those of few rows, masks for the rest.
         self._terms_version: int | None = None
         self._few_rows = _Pairs((), (), 1)
         self._many_rows: list[tuple[Mask, Numbers]] = []
@@ -197,7 +197,7 @@ class FreeVolumeIndex:
         self.free[position] = free
 
     def put(self, position: int, volume: PersistentVolume) -> None:
-        """Another version of the volume, with the same size and affinity."""
+        """Replace the volume by another version with the same size and affinity."""
         if volume.labels != self.volumes[position].labels:
             self._labels = None
         self.volumes[position] = volume
@@ -209,7 +209,7 @@ class FreeVolumeIndex:
         self._matches.clear()
 
     def matching(self, claim: PersistentVolumeClaim) -> Mask:
-        """The volumes that the claim matches but for its size, whether or not they are free. Read-only."""
+        """The volumes that the claim matches apart from its size, whether or not they are free. Read-only."""
         requirements = _ClaimRequirements(
             claim.access_modes, claim.is_block, claim.attributes_class, claim.selector
         )
@@ -238,12 +238,12 @@ class FreeVolumeIndex:
         for key, by_value in self._by_label.items():
             codes = rows.label_codes(key).astype(np.int64)
             pairs = by_value.pairs(rows.strings, stride)
-            yield _OfCodes(pairs, pairs.among(usable), codes)
+            yield _CandidatesByCode(pairs, pairs.among(usable), codes)
         if self._terms_version != rows.topology_version:
             self._match_terms(rows, stride)
-        yield _OfCodes(self._few_rows, self._few_rows.among(usable), rows.rows)
+        yield _CandidatesByCode(self._few_rows, self._few_rows.among(usable), rows.rows)
         for fits, positions in self._many_rows:
-            yield _OfMask(fits[rows.rows], positions[usable[positions]])
+            yield _CandidatesByMask(fits[rows.rows], positions[usable[positions]])
 
     def _match_terms(self, rows: NodeLabelRows, stride: int) -> None:
         self._terms_version = rows.topology_version
@@ -272,7 +272,7 @@ class FreeVolumeIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfCodes:
+class _CandidatesByCode:
     pairs: _Pairs
     usable: Numbers
     codes: Numbers
@@ -283,7 +283,7 @@ class _OfCodes:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfMask:
+class _CandidatesByMask:
     fits: Mask
     positions: Numbers
 
@@ -293,7 +293,7 @@ class _OfMask:
         return result
 
 
-_Candidates = _OfCodes | _OfMask
+_Candidates = _CandidatesByCode | _CandidatesByMask
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +305,12 @@ class MatchingVolumes:
     least: int
 
     def best(self, rows: NodeLabelRows, taken: Sequence[tuple["MatchingVolumes", Numbers]]) -> Numbers:
-        """The position of the best volume that each node can reach, or NO_FREE_VOLUME. Leaves out what
-        smaller claims of the pod have `taken`, by node."""
+        """int64 by row: the position of the best volume that the node can reach, or NO_FREE_VOLUME. Leaves out the
+        volumes that smaller claims of the pod have `taken`, by row."""
         least = np.full(len(rows.rows), self.least, np.int64)
         same_class = [(other, positions) for other, positions in taken if other.index is self.index]
         for other, positions in same_class[-1:]:
-            if not np.any(self.usable & ~other.usable):  # all before what that claim took are taken
+            if not np.any(self.usable & ~other.usable):  # all before the one that it took are taken
                 least = np.maximum(least, positions + 1)
         candidates = list(self.index.candidates(rows, self.usable))
         while True:
@@ -341,7 +341,7 @@ class FreeVolumeIndexCache:
     def volumes_for(
         self, claim: PersistentVolumeClaim, codes_version: int, reserved: Collection[object]
     ) -> MatchingVolumes:
-        """Without volumes reserved on the real cluster, and those `reserved`, by name."""
+        """The volumes for the claim, without those reserved on the real cluster or named in `reserved`."""
         index = self._index_for(claim.class_name, codes_version)
         usable = index.free & index.matching(claim)
         for name in reserved:

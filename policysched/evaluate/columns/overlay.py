@@ -21,8 +21,8 @@ from policysched.model.pods import Placement, Pod
 
 
 class Overlay:
-    """Totals of the changed rows. Valid while the cluster does not change, or after `follow`. `log` lists changed rows in order, for caches that catch up.
-    `added_pods` are the pods added and not removed again, in order; `removal_count` counts those
+    """Totals of the changed rows. Valid while the cluster does not change, or after `follow`. `log` lists changed rows in order,
+    for caches that catch up. `added_pods` are the pods added and not removed again, in order; `removal_count` counts those
     removed again. `claim_use_deltas`: the change of `Columns.claim_uses`."""
 
     def __init__(
@@ -32,16 +32,12 @@ class Overlay:
         self.shares = HypotheticalShares(shares)
         self._placement_of = placement_of
         self._usages: dict[int, NodeUsage] = {}
-        self._names: dict[
-            int, NodeName
-        ] = {}  # of the nodes of these rows: one that comes back may get another row
+        self._names: dict[int, NodeName] = {}  # by row: a node that comes back may get another one
         self._change_counts: dict[int, int] = {}  # by row: pods that differ from the columns
         self._added: dict[PodUid, tuple[Pod, NodeName]] = {}
         self.added_pods: list[tuple[Pod, NodeName]] = []
         self.removal_count = 0
-        self._removed: dict[
-            PodUid, tuple[Placement, int | None]
-        ] = {}  # with the row; None: its node was gone
+        self._removed: dict[PodUid, tuple[Placement, int | None]] = {}  # and row; None: its node was gone
         self._position = self._asked_position = columns.log_end
         self.log: list[int] = []
         self._arrays: dict[ColumnKind, tuple[Hashable, int, Array]] = {}
@@ -89,9 +85,9 @@ class Overlay:
             self._count_change(placement.node, -1)
 
     def follow(self) -> bool:
-        """Take over what changed in the cluster since the last call; removed pods that are gone are forgotten. False: the overlay
-        is of no use any more, because an added pod is on a node by now, a removed one changed or moved, or the node of one went.
-        A node that changed is read again, as to make the overlay anew takes long. Only for an overlay without reservations."""
+        """Apply what changed in the cluster since the last call; forget removed pods that are gone. Returns false if the overlay
+        cannot be used any more: an added pod is on a node by now, a removed one changed or moved, or the node of one is gone.
+        Changed nodes are read again, since a new overlay takes long. Only for an overlay without reservations."""
         columns = self._columns
         touched, self._position = columns.touched_since(self._position), columns.log_end
         if touched is None:
@@ -104,7 +100,7 @@ class Overlay:
         gone: list[PodUid] = []
         for uid, (before, row) in self._removed.items():
             if row is not None and row not in rows:
-                continue  # there are thousands
+                continue  # unchanged; there can be thousands
             placement = self._placement_of(uid)
             if columns.row(before.node) != row:
                 return False
@@ -123,7 +119,7 @@ class Overlay:
         return True
 
     def _read_again(self, changed: Collection[int]) -> None:
-        """The totals of rows whose node changed, or with other pods in the columns."""
+        """Read again the totals of rows whose node or pods changed in the columns."""
         self._usages |= {row: _copy_usage(self._columns.usage(row)) for row in changed}
         row_of = {self._names[row]: row for row in changed}
         for placement, row in self._removed.values():
@@ -134,8 +130,8 @@ class Overlay:
                 self._usages[row_of[node]].add(pod)
 
     def changed_nodes(self) -> set[NodeName] | None:
-        """Those that changed in the cluster, or whose pods did, since this was asked the last time, even if the overlay cannot
-        follow; not those that are gone. None: unknown."""
+        """The nodes that changed in the cluster, or whose pods did, since the last call, even if the overlay cannot follow;
+        without those that are gone. None: unknown."""
         columns = self._columns
         touched, self._asked_position = columns.touched_since(self._asked_position), columns.log_end
         if touched is None:
@@ -175,8 +171,8 @@ class Overlay:
         return self._usages
 
     def array(self, kind: ColumnKind) -> Array:
-        """The whole column with the changed rows. The next array has only rows that changed meanwhile read again, and an array
-        does not change any more."""
+        """The whole column with the changed rows. A later call reads only the rows that changed meanwhile; an array that was
+        returned does not change."""
         columns, state = self._columns, (self._columns.log_end, self._columns.codes_version)
         known, position, array = self._arrays.get(kind, (None, 0, None))
         rows: Collection[int] = set(self.log[position:])

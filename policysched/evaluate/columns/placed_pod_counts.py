@@ -1,8 +1,8 @@
-"""`PlacedPodCounts`: the pods of each row as last counted, and the counts of them, which follow as the rows are refreshed.
+"""`PlacedPodCounts`: the pods of each row as last counted, and the counts of them, which are updated as rows are refreshed.
 
 `PlacedPods` is built from all placed pods, which may have very many terms. It is built row by row, in steps before the first
-decision, so that no decision waits for it in one piece. Meanwhile, changes of rows that were not read yet are left out: these
-rows are read later. Whoever reads `placed` before the last step builds the rest at once.
+decision, so that no decision waits for all of it. Meanwhile, changes of rows that were not read yet are skipped: these rows
+are read later. Reading `placed` before the last step builds the rest at once.
 """
 
 import sys
@@ -20,7 +20,7 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 
 ITEMS_PER_STEP = 256
-"""Pods and their terms, two or three milliseconds. A pod is not divided."""
+"""Pods and their terms: two or three milliseconds. A pod is not divided."""
 _GANG_MEMBERS_MAX = 64  # distinct gang declarations: mostly one per policy
 
 _EVERY_ROW = sys.maxsize
@@ -29,7 +29,7 @@ _NO_PODS: Mapping[PodUid, Pod] = {}
 
 @dataclass(slots=True)
 class _PlacedInPreparation:
-    """The pods of the rows before `row` are counted, and of this row those `of_row`."""
+    """Counted so far: the pods of the rows before `row`, and in this row the pods `of_row`."""
 
     placed: PlacedPods
     row: int = 0
@@ -37,14 +37,14 @@ class _PlacedInPreparation:
     steps: Iterator[None] = field(init=False)
 
     def has_counted(self, row: int, pod: Pod, delta: int) -> bool:
-        """Whether a change of the row counts now."""
+        """Whether to apply a change of the row now; otherwise it is read with the row. Forgets a removed pod."""
         if row == self.row and delta < 0:
             return self.of_row.pop(pod.uid, None) is not None
         return row < self.row
 
 
 class PlacedPodCounts:
-    """`adjusted` counts the pods and terms that were added or removed; `updating`: the pod that is."""
+    """`adjusted` counts the pods and terms that were added or removed; `updating`: the pod that is being added or removed."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PlacedPodCounts:
     # ── the first count ────────────────────────────────────────────────────────────────────────────────────────────
 
     def count_slice(self) -> bool:
-        """Count some more of the placed pods. Whether some are left. The cluster may change between two calls."""
+        """Count some more of the placed pods. Returns whether some are left. The cluster may change between two calls."""
         if self._placed is not None:
             return False
         preparation = self._preparation
@@ -123,7 +123,7 @@ class PlacedPodCounts:
             for _ in preparation.steps:
                 return True
         except NotCounted:
-            self._preparation = None  # again from the start, or the pod would be missing
+            self._preparation = None  # start again, or the pod would be missing
             raise
         self._placed, self._preparation = preparation.placed, None
         return False

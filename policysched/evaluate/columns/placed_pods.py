@@ -35,8 +35,8 @@ from policysched.model.selectors import SelectorByKey
 _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
-_FEW_VALUES = 16  # of a selector of namespaces: so few are compared one by one
-_OVERLAY_SUMS_MAX = 512  # members of a gang, no two equal, each have some
+_FEW_VALUES = 16  # of a namespace selector: up to this many are compared one by one
+_OVERLAY_SUMS_MAX = 512  # each distinct member of a gang has some
 
 
 class PlacedPods:
@@ -55,7 +55,7 @@ class PlacedPods:
         self._namespaces = namespaces
         self._topology_keys = topology_keys
         self._uncounted_terms: dict[frozenset[str], list[tuple[PodClass, PodAffinity]]] = {}
-        """Classes by the topology keys of their terms that no node had since they came."""
+        """Classes by the topology keys of their terms that no node has had since they were added."""
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
@@ -75,7 +75,7 @@ class PlacedPods:
         return PodMatcher(tuple(scoped))
 
     def resolve_scope(self, selector: PodSelector) -> NamespaceScope:
-        """The namespaces that it selects now. An unknown namespace matches no selector with requirements."""
+        """The namespaces that the selector selects now. An unknown namespace matches no selector with requirements."""
         namespace_selector = selector.namespace_selector
         if namespace_selector is None:
             return frozenset(selector.namespaces)
@@ -172,8 +172,8 @@ class PlacedPods:
             self._uncounted_terms.setdefault(uncounted, []).append((pod_class, affinity))
 
     def topology_keys_appeared(self, keys: Collection[str]) -> None:
-        """The first nodes with these labels came. Their terms count from now on. A kubelet can add and remove thousands of
-        labels of its node: a class is visited once for each key."""
+        """The first nodes with these labels appeared: terms with these topology keys count from now on. A kubelet can add and
+        remove thousands of labels of its node, so a class is visited once for each key."""
         appeared = frozenset(keys)
         for uncounted in [each for each in self._uncounted_terms if not each.isdisjoint(appeared)]:
             classes, new = self._uncounted_terms.pop(uncounted), uncounted & appeared
@@ -227,8 +227,8 @@ class HypotheticalPlacedPods:
         self._pending_changes: dict[tuple[int, PodUid], tuple[Pod, int]] = {}  # net changes not applied yet
         self._class_changes, self._term_changes = PodChanges(), PodChanges()
         self._counts: dict[PodCount, tuple[int, RowCounts]] = {}
-        """With the changes until a position. Only what is read is compared with them: a tenant can have hundreds of tallies that match
-        its pods, and hundreds of nominated pods, which are on the overlays of others."""
+        """The counts with the changes up to a position. Only counts that are read catch up: a tenant can have hundreds of tallies
+        that match its pods, and hundreds of nominated pods, which are on the overlays of others."""
         self._sums: dict[PodCount, tuple[int, RowCounts]] = {}  # of `SummedGroup`
         self._all_changes: list[tuple[int, Pod, int]] = []
         self._dropped_count = 0  # of changes that cancelled out
@@ -242,8 +242,8 @@ class HypotheticalPlacedPods:
         return self._dropped_count + len(self._all_changes)
 
     def follow(self) -> None:
-        """The columns changed. The changes of the overlay are counted again when something is asked: there may be thousands, and
-        often nobody asks."""
+        """The columns changed. The changes of the overlay are counted again at the next read: there may be thousands, and often
+        there is none."""
         self._is_outdated = True
 
     def _catch_up(self) -> None:
@@ -301,7 +301,7 @@ class HypotheticalPlacedPods:
             return counts
         changes = log.since(position)
         assert changes is not None, "changes of an overlay were summed up"
-        rows, amounts = self._of(counted, changes)
+        rows, amounts = self._counted_changes(counted, changes)
         if len(rows):
             counts = counts.copy() if counts is base else counts
             counts.add(rows, amounts)
@@ -310,8 +310,8 @@ class HypotheticalPlacedPods:
         kept[counted] = log.end, counts
         return counts
 
-    def _of(self, counted: PodCount, changes: Changes) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The rows and amounts of those changes that it counts."""
+    def _counted_changes(self, counted: PodCount, changes: Changes) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The rows and amounts of those changes that `counted` counts."""
         if isinstance(counted, MatchedPodCounts):
             return self._placed().matching(counted.matcher, changes)
         if isinstance(counted, SummedGroup):

@@ -1,4 +1,4 @@
-"""`PodChanges`: a log of pods that came and went, as columns: the number of their class, or of a group of terms that they have,
+"""`PodChanges`: a log of added and removed pods, as columns: the number of their class, or of a group of terms that they have,
 the row, and how many were added."""
 
 from array import array
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from policysched.evaluate.columns.selector_table import view
 
 _SPARE = 4096
-"""Changes are summed up when there are this many more than twice the cells in use. Half as many, the last, stay as they are."""
+"""Changes are summed up when there are this many more than twice the cells in use. The last half of this many are kept."""
 
 Changes = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 """Numbers, rows and deltas. Drop them before a change is added: the arrays could not grow."""
 
 
 class PodChanges:
-    """The sum of all changes is the present count of each number on each row. Positions count all changes that ever were."""
+    """The sum of all changes is the present count of each number on each row. Positions count all changes ever added."""
 
     def __init__(self) -> None:
         self.end = 0
@@ -34,11 +34,11 @@ class PodChanges:
         self._deltas.append(delta)
 
     def all(self) -> Changes:
-        """Those that were summed up are one for each number and row."""
+        """All changes; those that were summed up are one for each number and row."""
         return self._from(0)
 
     def since(self, position: int) -> Changes | None:
-        """None: some of them were summed up."""
+        """The changes from the position on; None: some of them were summed up."""
         return self._from(len(self._numbers) - self.end + position) if position >= self._known_since else None
 
     def _from(self, index: int) -> Changes:
@@ -54,7 +54,7 @@ class PodChanges:
         self._sum_up(0)
 
     def _sum_up(self, kept: int) -> None:
-        """But for the last changes, `kept` in number."""
+        """Sum up all changes but the last `kept`."""
         count = len(self._numbers) - kept
         cells = view(self._numbers)[:count].astype(np.int64) << 32 | view(self._rows)[:count]
         cells, places = np.unique(cells, return_inverse=True)

@@ -32,7 +32,7 @@ class PodMatcher:
 
     @property
     def size(self) -> int:
-        """One for each selector, and one for sixteen values of it."""
+        """One for each selector, and one for sixteen requirements and values."""
         requirements = [each for _, selector in self.selectors for each in selector.requirements]
         return len(self.selectors) + sum(len(each.values) + 1 for each in requirements) // _VALUES_PER_UNIT
 
@@ -46,8 +46,8 @@ class PodMatcher:
 
 
 class PodClass:
-    """Placed pods that agree on everything counts depend on. `index`: in the table. `size`: one, and one for each term or eight
-    labels. `counted_in`: the groups of its terms."""
+    """Placed pods that are equal in everything that counts depend on. `index`: the position in the table. `rows`: the number of
+    pods by row. `size`: one, plus one for each term and for eight labels. `counted_in`: the groups of its terms."""
 
     __slots__ = ("affinity", "counted_in", "index", "labels", "namespace", "rows", "size", "terminating")
 

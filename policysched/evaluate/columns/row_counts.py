@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 CountArray = NDArray[np.float64]
 """Counts as float64, in which `numpy.bincount` adds; whole numbers stay exact."""
 
-_SPARSE_ROWS_MAX = 32  # up to here rows are added one by one
+_SPARSE_ROWS_MAX = 32  # up to this many rows are added one by one
 _VERSIONS = itertools.count(1)
 
 
@@ -88,7 +88,7 @@ class DenseCounts(RowCounts):
 
     @property
     def size(self) -> int:
-        """How many numbers are kept."""
+        """The length of the array."""
         return len(self._amounts)
 
     @property
@@ -109,11 +109,11 @@ class DenseCounts(RowCounts):
         assert (counts >= 0).all(), "a row has fewer than no pods"
 
     def clear(self) -> None:
-        """No pods are counted, until they are added again."""
+        """Set all counts to 0."""
         self.version, self._amounts = new_version(), np.zeros(0)
 
     def replace(self, amounts: CountArray) -> None:
-        """Take over amounts by row. Rows beyond the end of the array have no pods."""
+        """Set the counts to these amounts by row. Rows beyond the end of the array have no pods."""
         size = max(len(amounts), len(self._amounts))
         if not np.array_equal(self.array(size), np.pad(amounts, (0, size - len(amounts)))):
             self.version = new_version()

@@ -35,7 +35,7 @@ def renumbered(numbers: "array[int]", kept: Mask, new: Numbers) -> "array[int]":
 
 
 def ranges(begins: NDArray[Any], ends: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The numbers of some ranges, one range after another, and for each number which range it is of."""
+    """The numbers in some ranges, one range after another, and for each number the index of its range."""
     counts = ends - begins
     owners = np.repeat(np.arange(len(counts)), counts)
     return np.arange(len(owners)) + (begins - np.cumsum(counts) + counts)[owners], owners
@@ -55,14 +55,14 @@ def _sorted_run(values: NDArray[np.int64], places: NDArray[np.int32]) -> _Run:
 
 
 class LabelIndex:
-    """Where hashes of labels are in a list of them. The last are compared one by one. The others are sorted, in runs of consecutive
-    places that have a limit: a tenant can have millions, which would be sorted in one piece."""
+    """Finds label hashes in a list. The last hashes are compared one by one. The others are sorted in runs of consecutive places.
+    A run has a limited length: a tenant can have millions of hashes, which would be sorted in one piece."""
 
     def __init__(self) -> None:
         self._runs: list[_Run] = []
 
     def find(self, hashes: "array[int]", wanted: NDArray[np.int64], start: int = 0) -> NDArray[Any]:
-        """The places from `start` on, in any order. `wanted`: no two equal."""
+        """The places of the hashes `wanted` (all distinct), from `start` on, in any order."""
         unsorted = max(self._sorted_count, start)
         found = [np.flatnonzero(np.isin(view(hashes, unsorted), wanted)) + unsorted]
         for run in reversed(self._runs):
@@ -78,14 +78,14 @@ class LabelIndex:
         return self._runs[-1].end if self._runs else 0
 
     def extended(self, hashes: "array[int]") -> None:
-        """Hashes were appended."""
+        """Call after hashes were appended."""
         while len(hashes) - self._sorted_count > _UNSORTED_MAX:
             begin = self._sorted_count
             places = np.arange(begin, min(len(hashes), begin + _RUN_MAX), dtype=np.int32)
             self._append(_sorted_run(view(hashes)[places], places))
 
     def _append(self, run: _Run) -> None:
-        """After the other runs, or in the last one if both are short."""
+        """Add a run after the others, or merge it with the last one if both are short."""
         if self._runs and len(self._runs[-1].values) + len(run.values) <= _RUN_MAX:
             last = self._runs.pop()
             values = np.concatenate((last.values, run.values))
@@ -93,7 +93,7 @@ class LabelIndex:
         self._runs.append(run)
 
     def keep(self, kept: Mask) -> None:
-        """Drop the others."""
+        """Drop the hashes that are not `kept`."""
         numbers, runs = np.cumsum(kept, dtype=np.int32) - 1, self._runs
         self._runs = []
         for run in runs:
@@ -105,7 +105,7 @@ class LabelIndex:
 
 
 class SelectorTable(SelectorColumns):
-    """A comparison takes nanoseconds for each selector. Those that name a label are found among all without one."""
+    """A comparison takes nanoseconds for each selector. The selectors that name a label are found without comparing all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class SelectorTable(SelectorColumns):
         self._index.extended(self.label_hashes)
 
     def selected(self, labels: LabelsToSelect, first: int = 0) -> Mask:
-        """bool for each selector from the number `first` on. A label without a value has one that no selector names."""
+        """bool for each selector from the number `first` on. A label's value None stands for one that no selector names."""
         unmet, start = view(self.unmet, first).copy(), bisect_left(self.changed, first)
         found = self._index.find(self.label_hashes, _hashes(labels), start)
         np.add.at(unmet, view(self.changed)[found] - first, view(self.changes)[found])
@@ -137,13 +137,13 @@ class SelectorTable(SelectorColumns):
         return np.asarray(unmet == 0)
 
     def naming(self, labels: Labels) -> Numbers:
-        """The selectors that require something of the value of one of the labels; one may be there more than once."""
+        """The selectors that name the value of one of the labels, perhaps with duplicates."""
         found = self._index.find(self.label_hashes, _array(label_hash(*label) for label in labels))
         numbers: Numbers = view(self.changed)[found]
         return numbers
 
     def named(self, labels: Labels) -> frozenset[tuple[str, str]]:
-        """Those labels of whose values a selector requires something. A pod can have thousands of labels."""
+        """The labels whose values a selector names. A pod can have thousands of labels."""
         hashes = {label_hash(key, value): (key, value) for key, value in labels}
         found = self._index.find(self.label_hashes, _array(hashes))
         return frozenset([hashes[each] for each in np.unique(view(self.label_hashes)[found]).tolist()])
@@ -159,7 +159,7 @@ class SelectorTable(SelectorColumns):
 
 
 def _hashes(labels: LabelsToSelect) -> NDArray[np.int64]:
-    """Of the labels and of their keys."""
+    """The hashes of the labels and of their keys."""
     return _array({label_hash(key, each) for key, value in labels.items() for each in (value, None)})
 
 

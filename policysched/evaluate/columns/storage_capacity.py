@@ -26,9 +26,9 @@ _SEGMENTS_MAX = 64  # of one object
 
 @dataclass(slots=True)
 class StorageCapacityTable:
-    """The largest volume in bytes that can be provisioned, and the capacity in bytes of the object that
-    says so. `by_labels`: for the labels of selectors, by the codes of their values. `by_selector`: by
-    other selectors."""
+    """Entries have the largest volume that can be provisioned, and the capacity of the object that says so, in
+    bytes. `by_labels`: by the label keys of selectors, then by the codes of the values. `by_selector`: for other
+    selectors."""
 
     by_labels: Mapping[tuple[str, ...], Mapping[tuple[int, ...], tuple[int, int]]]
     by_selector: Mapping[LabelSelector, tuple[int, int]]

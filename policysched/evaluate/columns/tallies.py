@@ -1,8 +1,8 @@
 """`Tallies`: counts of the placed pods that matchers match.
 
-A tenant can have thousands of pods, no two with equal labels, thousands of selectors that select nearly all of them, and change
-the pods all the time. So a new tally visits no pod and no class of pods: it is summed up from arrays. A pod that comes or goes
-visits no tally: a tally catches up with all changes at once when it is read.
+A tenant can have thousands of pods, no two with equal labels, and thousands of selectors that select nearly all of them, and
+change the pods all the time. So a new tally visits no pod and no class of pods: it is summed up from arrays. An added or
+removed pod visits no tally: a tally catches up with all changes at once when it is read.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from policysched.evaluate.columns.term_groups import TermGroup
 
 _TALLIES_MAX = 512
 _TALLIED_SELECTORS_MAX = 16_384
-"""Of all tallies (`PodMatcher.size`): a pod with hundreds of terms has as many in one."""
-_FEW_CHANGES = 16  # so few are compared with a selector one by one
+"""Limit for all tallies (`PodMatcher.size`): one tally of a pod with hundreds of terms has as many selectors."""
+_FEW_CHANGES = 16  # up to this many are compared with a selector one by one
 
 
 class MatchedPodCounts:
@@ -35,7 +35,7 @@ class MatchedPodCounts:
 
     @property
     def row_counts(self) -> DenseCounts:
-        """Up to date. Read-only."""
+        """The counts, brought up to date. Read-only."""
         tallies = self._tallies
         if self._position != tallies.changes.end:
             changes = tallies.changes.since(self._position)
@@ -50,11 +50,11 @@ class MatchedPodCounts:
 
 
 PodCount = MatchedPodCounts | TermGroup | SummedGroup
-"""What has a count of pods by row."""
+"""Anything with a count of pods by row."""
 
 
 class Tallies:
-    """The tallies by matcher. A tally that was evicted still catches up. `changes`: of the pods of each class, by its index."""
+    """The tallies by matcher. An evicted tally still catches up. `changes`: pods added and removed, by index of the class."""
 
     def __init__(self, table: PodClassTable) -> None:
         self.changes = PodChanges()
@@ -86,13 +86,13 @@ class Tallies:
         return by_row.astype(np.float64, copy=False)  # without pods they are integers
 
     def classes_changed(self, table: PodClassTable) -> None:
-        """The table was made anew, without classes that have no pods."""
+        """The table was rebuilt without the classes that have no pods; `table` is the new one."""
         numbers = [pod_class.index if pod_class.rows else -1 for pod_class in self._table.classes]
         self.changes.renumber(np.array(numbers, np.int32))
         self._table = table
 
     def evict_unused(self) -> None:
-        """Evict the oldest beyond the limits."""
+        """Evict the oldest half of the tallies if they exceed a limit."""
         self.changes.sum_up_if_long()
         if len(self.by_matcher) > _TALLIES_MAX or self.selectors > _TALLIED_SELECTORS_MAX:
             for matcher in list(self.by_matcher)[: len(self.by_matcher) // 2]:

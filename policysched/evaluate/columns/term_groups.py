@@ -6,7 +6,7 @@ from policysched.model.affinity import TermSet
 
 class TermGroup:
     """The placed pods that have the terms, counted by `row_counts`. `number`: the index in the table, which changes when
-    groups are dropped. `dropped`: no pod has the terms any more."""
+    groups are dropped. `dropped`: no placed pod has the terms any more."""
 
     __slots__ = ("dropped", "number", "row_counts", "terms", "topology_key", "use")
 

@@ -42,7 +42,7 @@ from policysched.model.nodes import Node
 from policysched.model.storage import CsiVolume, PersistentVolumeClaim
 
 Value = TypeVar("Value")
-_FEW_ROWS_MAX = 4  # so many changed rows are read from their totals, and not from an array of all
+_FEW_ROWS_MAX = 4  # up to this many changed rows are read from their totals, not from an array
 
 
 class View:
@@ -196,7 +196,7 @@ class View:
         rejections_in: Callable[[AvailableDevices], DeviceRejections],
     ) -> DeviceRejectionCodes:
         """The rejections by row of the view, including the overlay's reservations. Cached by
-        the claims' `spec` until `revision` changes. `rejections_in`: those of a cluster."""
+        the claims' `spec` until `revision` changes. `rejections_in` computes those of a cluster."""
         self.reads_only_columns = False
         columns, overlay = self._columns, self._device_reservations
         available = columns.available_devices
@@ -306,7 +306,7 @@ class View:
         return values, column.known(self.now_ns)[self.rows]
 
     def pairs(self, name: str) -> PairSamples:
-        """The values of a metric between pods, by the last poll."""
+        """The values of a metric between pods, as of the last poll."""
         self.reads_only_columns = False
         return self.metrics[name].pairs
 
@@ -374,7 +374,7 @@ class View:
         return node, self._overlay_usages.get(position) or self._columns.usage(row)
 
     def _by_position(self, by_row: Mapping[int, Value]) -> Mapping[int, Value]:
-        """Values by row of the columns, keyed by position in this view. Not copied where both are the same: a gang of
+        """Values by row of the columns, keyed by position in this view. Not copied if both are the same: a gang of
         thousands would copy its overlay for each member."""
         if isinstance(self.rows, slice):
             start, stop = self.rows.start, self.rows.stop

@@ -51,7 +51,7 @@ from policysched.text.sanitize import sanitize_line
 LONG_POLICY = 2_000
 """The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
 _READ_SETS_MAX = 512
-"""Layers by labels have as many sets as tenants make pods with other labels."""
+"""With layers on labels, there are as many sets as tenants have pods with different labels."""
 
 
 class Plan:
@@ -91,7 +91,7 @@ class Plan:
         self._static_layers = tuple(
             index for index in range(len(program.layers)) if index not in self._dynamic_layers
         )
-        kept = lru_cache(_READ_SETS_MAX)  # of functions that do not refer to the plan, which would be a cycle
+        kept = lru_cache(_READ_SETS_MAX)  # its functions must not refer to the plan: a reference cycle
         reads_of = RuleReads(program)
         self._read_sets = kept(partial(_read_set, program, reads_of))
         self._equivalence_read_sets = kept(
@@ -121,12 +121,12 @@ class Plan:
 
     @cached_property
     def quota_operations(self) -> int:
-        """That of `quota_charge`."""
+        """The static cost of `quota_charge`."""
         return sum(scalar_cost(quota.key).per_pod for quota in self.program.quotas.values())
 
     @cached_property
     def pre_enqueue_operations(self) -> int:
-        """That of all that is computed for a pod before it is queued."""
+        """The static cost of everything that is computed for a pod before it is queued."""
         program = self.program
         statements = statements_cost(
             program.queue, program.gang, None, (), (), (), (), program.inputs.values()
@@ -176,7 +176,7 @@ class Plan:
         return self.quotas.charge(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def pre_enqueue_message(self, pod: Pod, namespace: Namespace | None) -> str | None:
-        """The message for which the pod stays pending on any nodes; None: it may be tried."""
+        """Why the pod stays pending whatever the nodes are; None: it may be tried."""
         return self._pre_enqueue.message(EvalContext(pod, namespace or unknown_namespace(pod)))
 
     def warnings(self, pod: Pod, namespace: Namespace | None) -> tuple[str, ...]:
@@ -223,11 +223,11 @@ class Plan:
 
     @cached_property
     def totals_of_layers(self) -> tuple[ScopedSpec, ...]:
-        """Those that say which layers apply to a pod."""
+        """The totals that say which layers apply to a pod."""
         return totals_of_conditions(self.program)
 
     def totals_read(self, active: tuple[int, ...]) -> tuple[ScopedSpec, ...]:
-        """Those that the rules with these layers read."""
+        """The totals that the rules with these layers read."""
         return self._totals_read(active)
 
     @property
@@ -308,7 +308,7 @@ class Plan:
         return tuple([index for index, holds in enumerate(self._layer_conditions) if holds(context) is True])
 
     def layer_applies(self, index: int, pod: Pod, namespace: Namespace | None) -> bool:
-        """Of a layer whose condition reads the pod and its namespace alone."""
+        """Whether the layer applies. Its condition must read the pod and its namespace alone."""
         return self._layer_conditions[index](EvalContext(pod, namespace or unknown_namespace(pod))) is True
 
     def variant(self, active: tuple[int, ...]) -> Variant:
@@ -322,7 +322,7 @@ class Plan:
         return self._variants.lower_in_steps(active)
 
     def lower_some(self, active: tuple[int, ...], namespace: str) -> bool:
-        """Prepare a few more rules of it between attempts. Returns whether a pod of the namespace can be attempted."""
+        """Prepare a few more rules of the variant between attempts. Returns whether a pod of the namespace can be attempted."""
         return self._variants.lower_some(active, namespace)
 
     def _equivalence_read_set(self, active: tuple[int, ...]) -> ReadSet:
@@ -341,8 +341,8 @@ def _equivalence_read_set(
     program: Program, reads_of: RuleReads, dynamic_layers: tuple[int, ...], active: tuple[int, ...]
 ) -> ReadSet:
     """Everything the plan may read of pods with these layers, whichever dynamic layers (conditions on the clock, on shares
-    or on other pods) apply as well. Also what one of them brings and another one replaces: to apply each combination takes as
-    many times as long.
+    or on other pods) apply as well. It includes what one of them adds and another replaces: there are too many combinations
+    to apply each.
     """
     rules = rules_for(program, active)
     return read_set(reads_of, (*rules.filters, *rules.scores), (*active, *dynamic_layers))
@@ -394,7 +394,7 @@ class CompiledPreEnqueue:
         ]
 
     def message(self, context: EvalContext) -> str | None:
-        """The message for which the pod stays pending; None: it may be tried."""
+        """Why the pod stays pending; None: it may be tried."""
         if self._removed is not None:
             return self._removed
         for declared, text_of in self._required_inputs:
