@@ -55,5 +55,5 @@ export const hash = (sha256) => (sha256 ? sha256.slice(0, 12) : "none");
 // The queue of a follower is empty even if pods are pending.
 export function nothingPending({ leader }) {
   if (leader.leads) return "No pod is pending.";
-  return `This replica decides nothing: what is pending is known to ${leader.holder || "the one that leads"}.`;
+  return `This replica does not lead; ${leader.holder || "the leader"} shows the pending pods.`;
 }
