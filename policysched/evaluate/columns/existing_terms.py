@@ -11,7 +11,7 @@ a decision does nothing for each term of all pods, and the first one about pods 
   later are compared with a cached entry once, when it is next used.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,6 +27,7 @@ from policysched.model.namespaces import Namespace
 _CACHE_ITEMS_MAX = 32_768  # entries and the labels in their keys: a pod may have thousands
 _NO_KEYS: Set[str] = frozenset()
 _MANY_GROUPS = 4_096
+_GROUPS_AT_ONCE = 2_048  # of those that are forgotten, a millisecond
 _FEW_GROUPS = 64
 """Up to this many groups that select a pod are read one by one by each decision. Of more, their sums are read."""
 _SUMS_MAX = 4_194_304  # numbers in all sums, of eight bytes
@@ -187,7 +188,7 @@ class ExistingTerms:
         self._changes.sum_up_if_long()
 
     def keep_only(self, groups: Collection[TermGroup]) -> None:
-        """Drop the groups that no pod has any more. Not while an overlay is in use."""
+        """Drop the groups that no pod has any more, but for `forget_dropped`. Not while an overlay is in use."""
         kept = np.array([group in groups for group in self._table.groups], np.bool_)
         for group in self._table.groups:
             group.dropped = group not in groups
@@ -209,16 +210,30 @@ class ExistingTerms:
         self._table.keep(kept)
         for sums in current:
             sums.groups_renumbered()
-        self._groups = {group.terms: group for group in self._table.groups}
         self._forget_compared()
-        keys, versions = self.selected_keys, self._keys_versions
-        self.selected_keys, self._keys_versions = {}, {}
-        for group in self._table.groups:
-            self._select_by(group.terms)
-        # Where they are as before, evaluations of pods stay valid.
-        self._keys_versions |= {
-            scope: versions[scope] for scope, left in self.selected_keys.items() if left == keys.get(scope)
-        }
+        self.version += 1
+
+    def forget_dropped(self) -> Iterator[None]:
+        """Forget the terms of groups that were dropped, and the label keys that only those selected by. In pieces, between which groups
+        are added, and none is dropped."""
+        for number, group in enumerate(list(self._groups.values()), 1):
+            if group.dropped and self._groups.get(group.terms) is group:
+                del self._groups[group.terms]
+            if number % _GROUPS_AT_ONCE == 0:
+                yield
+        left: dict[str | None, set[str]] = {}
+        for number, group in enumerate(self._table.groups, 1):  # and those that are added meanwhile
+            for scope, keys in group.terms.selected_keys.items():
+                left.setdefault(scope, set()).update(keys)
+            if number % _GROUPS_AT_ONCE == 0:
+                yield
+        before, versions = self.selected_keys, self._keys_versions
+        self.selected_keys, self._keys_versions = left, {}
+        for scope, left_keys in left.items():
+            if left_keys == before.get(scope):  # evaluations of pods stay valid
+                self._keys_versions[scope] = versions[scope]
+            else:
+                self._last_keys_version = self._keys_versions[scope] = self._last_keys_version + 1
         self.version += 1
 
     def _forget(self, key: _PodsKey) -> None:
@@ -242,7 +257,7 @@ class ExistingTerms:
 
     def _group(self, terms: TermSet) -> TermGroup:
         group = self._groups.get(terms)
-        if group is None:
+        if group is None or group.dropped:
             group = self._groups[terms] = self._table.add(terms)
             self._forget_compared()  # it may name further values
             self._select_by(terms)

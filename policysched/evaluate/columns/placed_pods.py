@@ -6,7 +6,7 @@ namespace, labels and terms are one class, and a class knows the counts that it 
 placement costs a few additions. An overlay counts on copies of the few arrays that it changes.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,7 @@ class PlacedPods:
         self._pod_classes: dict[Hashable, PodClass] = {}
         self._table = PodClassTable()
         self._size = self._empty_size = 0  # of all classes, and of those without pods
+        self._dropping: Iterator[None] | None = None
         self._tallies = Tallies(self._table)
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._resolved_size = 0
@@ -196,27 +197,35 @@ class PlacedPods:
 
     def evict_unused(self) -> None:
         """Evict the oldest tallies beyond the limits, empty classes and the terms that only those had. Not
-        while an overlay is in use."""
+        while an overlay is in use. Tenants can have tens of thousands of classes: what those leave is dropped in several calls."""
         self.terms.sum_up_changes()
         self._tallies.evict_unused()
-        if self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
-            self._pod_classes = {
-                key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows
-            }
-            self._uncounted_terms = {
-                keys: left
-                for keys, classes in self._uncounted_terms.items()
-                if (left := [each for each in classes if each[0].rows])
-            }
-            self._size -= self._empty_size
-            self._empty_size = 0
-            self._table = PodClassTable()
-            for pod_class in self._pod_classes.values():
-                self._table.add(pod_class)
-            self._tallies.classes_changed(self._table)
-            self.terms.keep_only(
-                {group for pod_class in self._pod_classes.values() for group in pod_class.counted_in}
-            )
+        if self._dropping is None and self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
+            self._dropping = self._drop_empty()
+        if self._dropping is not None and next(self._dropping, True):
+            self._dropping = None
+
+    def _drop_empty(self) -> Iterator[None]:
+        """In pieces, between which pods come and go. A class that is dropped has no pod any more: one like it gets another class."""
+        self._pod_classes = {key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows}
+        self._uncounted_terms = {
+            keys: left
+            for keys, classes in self._uncounted_terms.items()
+            if (left := [each for each in classes if each[0].rows])
+        }
+        self._size -= self._empty_size
+        self._empty_size = 0
+        yield
+        self._table = PodClassTable()
+        for pod_class in self._pod_classes.values():
+            self._table.add(pod_class)
+        self._tallies.classes_changed(self._table)
+        yield
+        self.terms.keep_only(
+            {group for pod_class in self._pod_classes.values() for group in pod_class.counted_in}
+        )
+        yield
+        yield from self.terms.forget_dropped()
 
 
 class HypotheticalPlacedPods:
