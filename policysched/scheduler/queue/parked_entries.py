@@ -121,15 +121,16 @@ class ParkedEntries:
             opened += 1
         return opened > 0
 
-    def send_before(self, entry: QueueEntry, now_ns: int) -> bool:
-        """Members of open groups and late groups that an entry of their policy waits for. False: there are none."""
+    def send_before(self, entry: QueueEntry, now_ns: int) -> tuple[bool, int]:
+        """Late groups and a slice of the members of open groups that an entry of their policy waits for. Returns whether there are
+        any, and how many are sent. Many late groups are due: the entry waits for them where it is popped again."""
         late = self._groups.late.before(entry)
-        self.open(late, now_ns)
-        is_any_sent = bool(late)
-        while (member := self._groups.first_before(entry)) is not None:
+        self.open_in_slices(late, now_ns)
+        sent = min(len(late), WAKE_UPS_PER_SLICE)
+        while sent < WAKE_UPS_PER_SLICE and (member := self._groups.first_before(entry)) is not None:
             self._send_representative(self._group_by_entry[member], now_ns, "QueueOrder", member)
-            is_any_sent = True
-        return is_any_sent
+            sent += 1
+        return sent > 0, sent
 
     def _open_due(self, group: ParkedGroup, now_ns: int) -> None:
         self._unblock(group, now_ns, self._groups.sliced.event_of(group).value)

@@ -155,10 +155,11 @@ class SchedulingQueue:
         if self._parked.open_before(entry, now_ns):
             self.put_back(entry)  # there may be thousands, and other entries need not wait for their attempts
             return True
-        yields = self._parked.send_before(entry, now_ns)
-        while (earlier := self._backoff.pop_before(entry)) is not None:
+        yields, sent = self._parked.send_before(entry, now_ns)
+        # The others when the entry is popped again: there may be thousands, and the cluster does not change meanwhile.
+        while sent < WAKE_UPS_PER_SLICE and (earlier := self._backoff.pop_before(entry)) is not None:
             self._activate(earlier, "QueueOrder")
-            yields = True
+            yields, sent = True, sent + 1
         if not yields and not (was_paused and self._active.first_before(entry) is not None):
             return False
         entry.state = QueueState.ACTIVE
@@ -168,9 +169,11 @@ class SchedulingQueue:
         return True
 
     def advance(self, now_ns: int) -> None:
-        """Activate entries whose backoff is over, and open parked groups whose verdict expired."""
+        """Activate entries whose backoff is over, and open parked groups whose verdict expired, a slice of each."""
         self.decision_time.now_ns = now_ns
-        while (entry := self._backoff.pop_expired(now_ns)) is not None:
+        for _ in range(WAKE_UPS_PER_SLICE):
+            if (entry := self._backoff.pop_expired(now_ns)) is None:
+                break
             with raises_for(entry.object_id):
                 self._activate(entry, "BackoffComplete")
         self._parked.open(self._groups.due(now_ns), now_ns)
