@@ -1,7 +1,7 @@
 """Pauses in the search of a gang that evicts pods: what happens meanwhile, and what must hold afterwards."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +128,20 @@ def check_evictions(scheduler: Rig, gang: QueuedGang, placement: GangPlacement) 
         free = core.cache.nodes[member.node].allocatable["cpu"] - used[member.node]
         assert free >= 0, f"{member.node} lacks {-free}"
     assert len(placement.members) >= gang.needed_count
+    if "kube_default" not in core.policies.running[gang.policy].program.text:
+        check_need(scheduler, placement, used)
+
+
+def check_need(scheduler: Rig, placement: GangPlacement, used: Mapping[NodeName, int]) -> None:
+    """Each victim but members of gangs has to go for what is missing on its node, where one member has all victims there. For rules
+    that look at the node alone."""
+    core, evicting = scheduler.scheduler._core, [each for each in placement.members if each.candidate.victims]
+    counts = Counter(member.node for member in evicting)
+    for member in evicting:
+        free = core.cache.nodes[member.node].allocatable["cpu"] - used[member.node]
+        for victim in member.candidate.victims:
+            is_single = core.gangs.gang_of(victim.uid) is None and counts[member.node] == 1
+            assert not is_single or victim.requests["cpu"] > free, f"{victim.full_name} is evicted in vain"
 
 
 # ── what happens in a pause ────────────────────────────────────────────────────────────────────────────────────────
@@ -734,6 +748,7 @@ def has_no_doubts(_: EvictingSearch) -> Steps[bool]:
         (Pause, "_still_fit", always_fit, check_history),
         (Pause, "note_changes", lambda _: None, check_history),
         (kept_placements, "_is_unchanged", lambda *_: True, check_history),
+        (EvictingSearch, "spare_victims", nothing_in_steps, check_history),
     ],
     ids=[
         "the search does not follow the cluster",
@@ -744,6 +759,7 @@ def has_no_doubts(_: EvictingSearch) -> Steps[bool]:
         "a search outlives what its nodes were",
         "changes are not noticed",
         "what was found holds whatever changed",
+        "victims are not needed by now",
     ],
 )
 def test_a_planted_mistake_is_found(

@@ -35,7 +35,12 @@ from policysched.scheduler.gangs.gang_overlay import (
     without_gone_victims,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
-from policysched.scheduler.gangs.last_questions import doubtful_victims, still_fits
+from policysched.scheduler.gangs.last_questions import (
+    doubtful_victims,
+    has_more_room,
+    spared_victims,
+    still_fits,
+)
 from policysched.scheduler.gangs.member_candidates import MemberCandidates
 from policysched.scheduler.preemption.candidate_search import (
     no_evictable_pods,
@@ -302,6 +307,32 @@ class EvictingSearch:
                 if not still_fits(self.context, self.overlay, each.pod, each.node.name):
                     self.kept[index], is_outdated = replace(each, found_ns=0), True
         return is_outdated
+
+    def spare_victims(self) -> Steps[None]:
+        """Keep victims that are not needed any more: room has come free in pauses, or by gangs that go whole for later members."""
+        freed = set[NodeName]()
+        for index in reversed(range(len(self.kept))):
+            kept, placement = self.kept[index], self.placements[index]
+            is_freed = placement.node in freed
+            freed |= {self.result.victims[victim.uid] for victim in placement.candidate.victims} - {
+                placement.node
+            }
+            yield 1 + len(placement.candidate.victims) // 8
+            if not kept.is_local or not (is_freed or has_more_room(self.core, kept, placement)):
+                continue
+            cost = NEW_CLASS_COST + self._evaluation_cost(kept.pod)
+            yield from self._pause(cost)
+            placement = self.placements[index]
+            on_node = [each.pod for each in self.placements if each.node == placement.node]
+            spared = yield from spared_victims(
+                self.core, self.context, self.overlay, placement, on_node, cost
+            )
+            for victim in spared:
+                del self.result.victims[victim.uid]
+            victims = tuple([victim for victim in placement.candidate.victims if victim not in spared])
+            self.placements[index] = replace(
+                placement, candidate=replace(placement.candidate, victims=victims)
+            )
 
     def violates_more(self) -> Steps[bool]:
         """Whether evictions violate more budgets than when they were chosen, as budgets changed in pauses or between attempts. The next

@@ -225,6 +225,7 @@ def _run(search: EvictingSearch, limit: BacktrackLimit) -> Steps[GangPlacement |
     if isinstance(outcome, NoGangPlacement):
         return outcome
     message = ""
+    yield from search.spare_victims()
     if (yield from search.is_outdated()):
         message = NODES_CHANGED
     elif (yield from search.is_doubtful()):
