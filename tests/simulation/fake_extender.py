@@ -5,6 +5,7 @@ connection is replaced: the scheduler's own protocol runs in front of it.
 """
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any, cast
 from zlib import crc32
@@ -12,7 +13,7 @@ from zlib import crc32
 import aiohttp
 import orjson
 
-from policysched.kube.extender.client import ExtenderClient, ExtenderEndpoint
+from policysched.kube.extender.client import ExtenderClient, ExtenderEndpoint, Result
 from tests.simulation.fault_profile import FaultProfile
 from tests.simulation.policy_texts import EXTENDER
 
@@ -44,8 +45,11 @@ class FakeExtender(ExtenderClient):
         super().__init__(PEER, cast("aiohttp.ClientSession", None))
         self._random, self._profile, self._recovering = random, profile, recovering
 
-    async def _call(self, verb: str, body: bytes, nodes: int) -> Any:
+    async def _call(self, verb: str, body: bytes, nodes: int, decode: Callable[[Any], Result]) -> Result:
         del nodes
+        return decode(await self._response(verb, body))
+
+    async def _response(self, verb: str, body: bytes) -> Any:
         await asyncio.sleep(self._random.uniform(0, self._profile.extender_latency_s))
         if not self._recovering and self._random.random() < self._profile.extender_outage_share:
             if self._random.random() < 0.5:
