@@ -16,7 +16,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, RequestNotSent, Transport
 from policysched.kube.write import bind as bind_module
-from policysched.kube.write import bind_queue, pending_binds
+from policysched.kube.write import pending_binds
 from policysched.kube.write.bind import (
     Binder,
     BindSettings,
@@ -572,7 +572,7 @@ def test_namespaces_that_were_prompt_and_begin_to_hang_leave_their_workers_soon(
                     binding.binder.put(command)
                 await asyncio.sleep(0.01)
             assert server.active_most[bad[0]] == 48
-            await asyncio.sleep(bind_queue.SLOW_AFTER_S)
+            await asyncio.sleep(pending_binds.SLOW_AFTER_S)
             await assert_prompt(binding, "good", times=150)
 
     on_virtual_time(scenario)
@@ -638,7 +638,7 @@ def test_namespaces_that_are_prompt_now_and_then_leave_spare_workers() -> None:
                     binding.binder.put(command)
             await asyncio.sleep(10.0)
             await assert_prompt(binding, "good", times=200)
-            assert min(sent.values()) > 100
+            assert min(sent.values()) > 50, "as much time each, not as many binds"
 
     on_virtual_time(scenario)
 

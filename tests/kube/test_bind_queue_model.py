@@ -7,7 +7,8 @@ import pytest
 
 from policysched.kube.write.bind_places import LEAVING_MAX, BindPlaces
 from policysched.kube.write.bind_queue import BindQueue
-from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind, Standing
+from policysched.kube.write.bind_turns import BindTurns
+from policysched.kube.write.pending_binds import SLOW_AFTER_S, NamespaceBinds, PendingBind, Standing
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind
 
@@ -70,6 +71,7 @@ class Model:
         )
         if pending in self.leaving:
             kind = "fails"
+        self.now_s += self.random.choice((0.0, 0.002, 0.09, 0.45))
         for each in (self.active, self.hanging, self.leaving):
             each.discard(pending)
         if kind == "outcome":
@@ -146,6 +148,18 @@ class Model:
         assert queue.queued == sum(not queue.is_set_aside(each.bind.namespace) for each in first)
         for name, namespace in queue._namespaces.items():
             self.check_namespace(name, namespace)
+        for standing, turns in zip(Standing, queue._turns_of, strict=True):
+            self.check_turns(standing, turns)
+
+    def check_turns(self, standing: Standing, turns: BindTurns) -> None:
+        """By charged time, and none owes more than one bind."""
+        assert turns._turns == sorted(turns._turns, key=lambda turn: turn[:2])
+        for turn in turns._turns:
+            namespace = turn[2]
+            assert turn is namespace.turn
+            if standing is not Standing.UNKNOWN:
+                assert turn[0] == namespace.charged_s + namespace.answer_s
+                assert namespace.charged_s <= turns._reached_s + SLOW_AFTER_S
 
     def check_namespace(self, name: str, namespace: NamespaceBinds) -> None:
         queue = self.queue
@@ -155,8 +169,8 @@ class Model:
         assert namespace.waiting == sum(each.bind.namespace == name for each in self.waiting)
         has_more = any(each.bind.namespace == name for each in self.queued)
         assert has_more == bool(namespace.first or namespace.due)
-        rings = [standing for standing in Standing if namespace in queue._rings[standing]]
-        assert rings == ([] if namespace.in_ring is None else [namespace.in_ring])
+        rings = [each for each in Standing if namespace in list(queue._turns_of[each].in_order())]
+        assert rings == ([] if namespace.standing is None else [namespace.standing])
         if has_more and not namespace.set_aside:
             assert rings, f"{name} has no turn"
         if has_more and namespace.set_aside and namespace.rests_until_s is None:

@@ -38,9 +38,9 @@ from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import RequestNotSent, TransportError
 from policysched.kube.write.bind_object import BindOutcome, bind_outcome_from_pod, binding_body
-from policysched.kube.write.bind_queue import SLOW_AFTER_S, BindQueue
+from policysched.kube.write.bind_queue import BindQueue
 from policysched.kube.write.open_writes import SERVER_TIMEOUT_S, WritesClosed
-from policysched.kube.write.pending_binds import PendingBind, Standing
+from policysched.kube.write.pending_binds import SLOW_AFTER_S, PendingBind, Standing
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import Bind
 from policysched.scheduler.events import BindConfirmed, BindDelayed, BindLost, BindRefused

@@ -1,4 +1,4 @@
-"""The order of bind requests: in turn over namespaces, with a bounded share for those that fail or hang.
+"""The order of bind requests: namespaces share the time of the places, with a bounded share for those that fail or hang.
 
     put ──► first attempts ──take──► active ──finish──► answered
                                        ├──schedule_retry──► waiting ──release_due──► due ──take──► active
@@ -12,7 +12,8 @@ that takes long leaves its place, and is given up when others need it (`kube.wri
 namespaces can begin to hang at once. While more of those hang that were trusted than may be throttled, each namespace has a
 twelfth of the workers.
 
-New namespaces have their turns from both ends, the oldest and the newest, since a thousand that hang can be on one side. So
+Of the namespaces with a prompt answer, those whose binds take longer have fewer turns (`kube.write.bind_turns`), so what was seen
+of them is kept as long. New namespaces have their turns from both ends, the oldest and the newest, since a thousand that hang can be on one side. So
 have the first attempts of a namespace that is slow or failing.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
@@ -20,32 +21,26 @@ answer ends that. It, or a slow one, is known for a while also without binds (`k
 its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
-that use their whole share, of which there are few: each standing has a ring.
+that use their whole share, of which there are few: each standing has its own turns.
 """
 
 import heapq
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable
 
 from policysched.kube.write.bind_places import BindPlaces
+from policysched.kube.write.bind_turns import BindTurns
 from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind, Standing
 from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
 from policysched.model.identifiers import PodUid
 
 RETRY_TURN = 8
 
-SLOW_AFTER_S = 0.5
-"""A request that takes longer makes its namespace slow."""
-
 PROMPT_FOR_S = 600.0
 """How long a namespace is known to have been prompt, since a prompt answer."""
 
 REPORT_AFTER_S = 2.0
 """When a namespace has failed for so long, all its binds are reported: with rests, most would fail themselves much later."""
-
-
-_Ring = OrderedDict[NamespaceBinds, int]
-"""Namespaces, and when their turns came."""
 
 
 STANDINGS = tuple(Standing)
@@ -59,7 +54,7 @@ class BindQueue:
         self._namespaces: dict[str, NamespaceBinds] = {}
         self._by_uid: dict[PodUid, PendingBind] = {}
         # Those with binds to send that are not set aside.
-        self._rings: tuple[_Ring, ...] = tuple(OrderedDict() for _ in STANDINGS)
+        self._turns_of = tuple(BindTurns(by_time=each is not Standing.UNKNOWN) for each in STANDINGS)
         self._throttled_ring: deque[NamespaceBinds] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, NamespaceBinds]] = []
@@ -117,14 +112,16 @@ class BindQueue:
         self._forget(now_s)
         self._choices += 1
         if self._choices % RETRY_TURN == 0:
-            return self._take_throttled(now_s) or self._take_first()
-        return self._take_first() or self._take_throttled(now_s)
+            return self._take_throttled(now_s) or self._take_first(now_s)
+        return self._take_first(now_s) or self._take_throttled(now_s)
 
     def finish(self, pending: PendingBind, now_s: float, *, answered: bool, prompt: bool = True) -> bool:
         """The request ended. True: its namespace may use more or fewer workers now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
         was_calm, was_known = self.places.is_calm, namespace.name in self._prompt_lately
+        if not pending.throttled:
+            self._settle(pending, namespace, now_s)
         self.places.give_back(pending, namespace)
         if answered and prompt:
             self._prompt_lately.note(namespace.name, now_s)
@@ -150,6 +147,8 @@ class BindQueue:
         """Its request takes long, and leaves its place. True: its namespace is set aside now."""
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
+        if not pending.throttled:
+            self._settle(pending, namespace, now_s)
         self.places.note_hanging(pending, namespace)
         was_aside = namespace.set_aside
         namespace.slow = True
@@ -169,8 +168,12 @@ class BindQueue:
         del self._by_uid[pending.bind.uid]
         namespace = pending.queue
         assert namespace is not None, f"{pending.bind} was never put"
-        if not namespace.has_binds and namespace.name not in self._slow_lately:
-            del self._namespaces[namespace.name]
+        self._forget_unused(namespace)
+
+    def _forget_unused(self, namespace: NamespaceBinds) -> None:
+        name = namespace.name
+        if not (namespace.has_binds or name in self._slow_lately or name in self._prompt_lately):
+            del self._namespaces[name]
 
     def _forget(self, now_s: float) -> None:
         for name in self._slow_lately.expire(now_s) + self._prompt_lately.expire(now_s):
@@ -179,8 +182,8 @@ class BindQueue:
                 continue
             if namespace.has_binds:
                 self._join_ring(namespace)  # in the other ring
-            elif name not in self._slow_lately:
-                del self._namespaces[name]
+            else:
+                self._forget_unused(namespace)
 
     def cancel(self, uid: PodUid) -> bool:
         """No worker takes this first attempt any more. False: one has taken it, or there is none."""
@@ -267,20 +270,26 @@ class BindQueue:
         return Standing.DOUBTFUL if namespace.name in self._slow_lately else Standing.TRUSTED
 
     def _join_ring(self, namespace: NamespaceBinds) -> None:
-        """In the ring where it belongs, or in none."""
+        """Among the turns where it belongs, or among none."""
         has_more = bool(namespace.first or namespace.due)
         standing = self._standing(namespace) if has_more and not namespace.set_aside else None
-        if namespace.in_ring is not standing:
-            if namespace.in_ring is not None:
-                del self._rings[namespace.in_ring][namespace]
-            namespace.in_ring = standing
+        if namespace.standing is not standing:
+            if namespace.standing is not None:
+                self._turns_of[namespace.standing].leave(namespace)
+            namespace.standing = standing
             if standing is not None:
                 self._sequence += 1
-                self._rings[standing][namespace] = self._sequence
+                self._turns_of[standing].join(namespace, self._sequence)
         may_join = has_more and namespace.set_aside and namespace.rests_until_s is None
         if may_join and not namespace.in_throttled_ring:
             namespace.in_throttled_ring = True
             self._throttled_ring.append(namespace)
+
+    def _settle(self, pending: PendingBind, namespace: NamespaceBinds, now_s: float) -> None:
+        """Its request leaves its place."""
+        namespace.settle(pending, now_s)
+        if namespace.standing is not None:
+            self._turns_of[namespace.standing].move(namespace)
 
     def _rest(self, namespace: NamespaceBinds, now_s: float) -> None:
         self._sequence += 1
@@ -296,8 +305,8 @@ class BindQueue:
         """Whose turn it is among those of this standing."""
         if not self.places.free_for(standing):
             return None
-        share, ring = self.places.share_of(standing), self._rings[standing]
-        for namespace in reversed(ring) if newest else ring:
+        share = self.places.share_of(standing)
+        for namespace in self._turns_of[standing].in_order(newest=newest):
             if namespace.active < share:
                 return namespace
         return None
@@ -307,29 +316,31 @@ class BindQueue:
         places = self.places
         return places.surplus() if places.has_surplus and any(map(self._may_begin, STANDINGS)) else None
 
-    def _take_first(self) -> PendingBind | None:
-        oldest, first_turn, standing = dict[Standing, NamespaceBinds](), None, Standing.TRUSTED
+    def _take_first(self, now_s: float) -> PendingBind | None:
+        oldest, first_number, standing = dict[Standing, NamespaceBinds](), None, Standing.TRUSTED
         for each in STANDINGS:
-            ring = self._rings[each]
-            if not ring or (candidate := self._may_begin(each)) is None:
+            if not self._turns_of[each] or (candidate := self._may_begin(each)) is None:
                 continue
             oldest[each] = candidate
-            if first_turn is None or ring[candidate] < first_turn:
-                standing, first_turn = each, ring[candidate]
+            assert candidate.turn is not None, f"{candidate.name} has no turn"
+            if first_number is None or candidate.turn[1] < first_number:
+                standing, first_number = each, candidate.turn[1]
         if not oldest:
             return None
         namespace = oldest[standing]
         if standing is not Standing.TRUSTED:
             standing, namespace = self._turn_of_untrusted(oldest)
         pending = namespace.take()
-        assert pending is not None, f"{namespace.name} is in a ring without binds"
+        assert pending is not None, f"{namespace.name} has a turn without binds"
+        turns = self._turns_of[standing]
+        turns.begin(namespace)
+        pending.sent_s = now_s
+        namespace.charge(pending)
         if namespace.first or namespace.due:
             self._sequence += 1
-            ring = self._rings[standing]
-            ring[namespace] = self._sequence
-            ring.move_to_end(namespace)
+            turns.join(namespace, self._sequence)
         else:
-            self._join_ring(namespace)
+            namespace.standing = None
         self._queued -= pending.began_s is None
         self.places.give(pending, namespace, standing)
         return pending

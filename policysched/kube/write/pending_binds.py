@@ -11,6 +11,9 @@ from policysched.kube.client.api import ApiStatusError
 from policysched.kube.client.backoff import Backoff
 from policysched.scheduler.commands import Bind
 
+SLOW_AFTER_S = 0.5
+"""A request that takes longer makes its namespace slow."""
+
 FAILING_AFTER = 3
 """After this many requests in a row without an answer, a namespace is failing."""
 
@@ -43,6 +46,10 @@ class PendingBind:
     standing: Standing = Standing.UNKNOWN
     """Of its namespace, when it was sent."""
     throttled: bool = False
+    sent_s: float = 0.0
+    """When its last request was."""
+    charge_s: float = 0.0
+    """What its namespace was charged for it."""
     worker: "asyncio.Task[None] | None" = None
     """Whose request it has."""
     is_leaving: bool = False
@@ -72,7 +79,14 @@ class NamespaceBinds:
     throttled_active: int = 0
     failures: int = 0
     slow: bool = False
-    in_ring: Standing | None = None
+    standing: Standing | None = None
+    """Among the turns of which it has its own. None: it has none."""
+    turn: "tuple[float, int, NamespaceBinds] | None" = None
+    """The charged time after it, its number, and itself."""
+    charged_s: float = 0.0
+    """How long its binds held places, compared with those of others (`kube.write.bind_turns`)."""
+    answer_s: float = 0.0
+    """A moving mean of how long its binds hold a place."""
     in_throttled_ring: bool = False
     is_retry_turn: bool = False
     is_newest_turn: bool = False
@@ -101,6 +115,17 @@ class NamespaceBinds:
     @property
     def rest_s(self) -> float:
         return min(REST_MAX_S, REST_STEP_S * (self.failures - FAILING_AFTER + 1))
+
+    def charge(self, pending: PendingBind) -> None:
+        """In advance, for a request that is sent."""
+        pending.charge_s = self.answer_s
+        self.charged_s += self.answer_s
+
+    def settle(self, pending: PendingBind, now_s: float) -> None:
+        """Its request leaves its place."""
+        took_s = now_s - pending.sent_s
+        self.charged_s += took_s - pending.charge_s
+        self.answer_s = (took_s + (self.answer_s or took_s)) / 2
 
     def take(self) -> PendingBind | None:
         """A retry and a first attempt in turn. While the namespace is set aside, first attempts are the oldest and the newest
