@@ -226,7 +226,7 @@ class PodAttempts:
         """
         core, nominated = self._core, self._core.cache.nominated.get(pod.uid)
         if core.cache.devices.allocation_cache.is_cut_off:
-            return continue_device_search(now_ns)
+            return continue_device_search(core, now_ns)
         verdict = core.evaluator.evaluate(
             core.plan(pod.policy),
             pod.pod,
@@ -238,7 +238,7 @@ class PodAttempts:
             diagnosed=diagnosed,
         )
         if not has_devices(core, pod, verdict.selected):
-            return continue_device_search(now_ns)
+            return continue_device_search(core, now_ns)
         detail = verdict.detail() if core.records.recorded is not None else None
         if verdict.selected is not None:
             evaluated = verdict.node_count, verdict.feasible_count

@@ -93,8 +93,20 @@ def reject_over_budget(message: str) -> AttemptFailure:
     return AttemptFailure("PolicyPending", message, 0, {}, _OVER_BUDGET_EVENTS, None)
 
 
-def continue_device_search(now_ns: int) -> AttemptFailure:
-    """The search for devices was cut off. Its results are kept, and the next attempt continues with the other nodes."""
+def reject_device_search(message: str) -> AttemptFailure:
+    """The same for the search for devices. Fewer slices or other ones make it shorter."""
+    return replace(
+        reject_over_budget(message),
+        requeue_events=_OVER_BUDGET_EVENTS | {ClusterEvent.RESOURCE_SLICE_UPDATE},
+    )
+
+
+def continue_device_search(core: SchedulerCore, now_ns: int) -> AttemptFailure:
+    """The search for devices was cut off. Its results are kept, and the next attempt continues with the other nodes, unless they are
+    too many."""
+    refused = core.cache.devices.allocation_cache.refused
+    if refused is not None:
+        return reject_device_search(refused)
     return AttemptFailure(
         "Unschedulable", SEARCH_CONTINUES, 0, {}, frozenset(), next_device_search_ns(now_ns)
     )

@@ -235,14 +235,13 @@ class AttemptRunner:
             steps_max, of_members = SLICE_STEPS_MAX + KEY_STEPS * count, GANG_SLICE_STEPS_MAX + more
         earlier = self._earlier_slice_of(entry)
         left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
-        steps, accepted = left if cost_max is None else min(left, steps_max), frozenset[int]()
-        if earlier is not None and isinstance(entry, QueuedGang):
-            accepted = (
-                earlier.devices.accepted
-            )  # otherwise only one text of claims could be searched beside changes
-        return SearchAllowance(
-            steps, left, accepts_outdated=True, accepted=accepted, steps_of_members=of_members
-        )
+        steps = left if cost_max is None else min(left, steps_max)
+        allowance = SearchAllowance(steps, left, accepts_outdated=True, steps_of_members=of_members)
+        if earlier is not None and isinstance(
+            entry, QueuedGang
+        ):  # else beside changes only one text is searched
+            allowance.accepted = earlier.devices.accepted
+        return allowance
 
     def _earlier_slice_of(self, entry: QueueEntry) -> _Attempt | None:
         return self._searching.get(entry)

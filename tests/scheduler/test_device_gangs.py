@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from policysched.cluster.devices import allocation_cache
+from policysched.cluster.devices import search_outcomes
 from policysched.cluster.devices.allocation_cache import AllocationCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.device_cache import DeviceCache
@@ -41,7 +41,7 @@ def test_a_gang_that_takes_devices_of_several_nodes_starts(
 ) -> None:
     """Each slice read the outcomes of all members on all nodes from the start, of which the first ones were dropped already.
     The nodes have none or other devices of their own."""
-    monkeypatch.setattr(allocation_cache, "_OVERLAY_OUTCOMES_MAX", NODES)
+    monkeypatch.setattr(search_outcomes, "_OUTCOMES_CACHED_MAX", 3 * NODES)
     monkeypatch.setattr(attempt_runner, "GANG_SLICE_STEPS_MAX", 4 * NODES)
     monkeypatch.setattr(attempt_runner, "MEMBER_STEPS_MAX", 4)
     rig = rig_with(*[claim(f"c{number}", asking("r", OF_KIND.format("shared"))) for number in range(MEMBERS)])

@@ -44,16 +44,10 @@ from policysched.cluster.devices.search_outcomes import (
 from policysched.cluster.devices.selector_results import SelectorResults
 from policysched.cluster.devices.shared_counters import CountersLeft
 from policysched.cluster.devices.slices import ResourceSliceIndex
-from policysched.model.devices import (
-    DeviceClass,
-    ResourceClaim,
-    ResourceSlice,
-)
+from policysched.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 
-_OVERLAY_OUTCOMES_MAX = 5_000
-"""For one text of specs."""
 _OF_GROUP: Mapping[str, str] = {}
 """Labels that decide nothing: the group is another one where they change what its nodes can use."""
 
@@ -100,10 +94,16 @@ class AllocationCache:
             self.epoch += 1
             self._cut_off = None
         self._allowance = allowance
+        self._outcomes.continue_slice(allowance)
         try:
             yield
         finally:
-            self._allowance = None
+            self._allowance = self._outcomes.allowance = None
+
+    @property
+    def refused(self) -> str | None:
+        """Why the search of the attempt that is running can never end."""
+        return None if self._allowance is None else self._allowance.refused
 
     @property
     def is_cut_off(self) -> bool:
@@ -252,7 +252,9 @@ class AllocationCache:
         state = None if overlay is None else (group or node.name, overlay.shared_changes, on_overlay)
         if overlay is not None and group is not None:
             state, stamp, labels = (group, overlay.shared_changes, 0), (0, *stamp[1:]), _OF_GROUP
-        cached = answers.by_node.get(node.name) if state is None else answers.on_overlays.get(state)
+        cached = (
+            answers.by_node.get(node.name) if state is None else self._outcomes.on_overlay(answers, state)
+        )
         if (
             cached is not None
             and cached.labels == labels
@@ -281,13 +283,11 @@ class AllocationCache:
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         exceeded = isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if overlay is None or state is None:
-            answers.by_node[node.name] = CachedOutcome(stamp, node.labels, outcome)
+            self._outcomes.keep(answers, node.name, CachedOutcome(stamp, node.labels, outcome))
             answers.overruns += exceeded
             return outcome
-        answers.on_overlays[state] = CachedOutcome(stamp, labels, outcome)
+        self._outcomes.keep_on_overlay(answers, state, CachedOutcome(stamp, labels, outcome))
         overlay.overruns[specs] += exceeded
-        if len(answers.on_overlays) > _OVERLAY_OUTCOMES_MAX:
-            answers.on_overlays.popitem(last=False)
         return outcome
 
     def group(self, claims: Sequence[ResourceClaim], node: Node, specs: Specs) -> NodeGroup | None:
@@ -394,7 +394,8 @@ class AllocationCache:
                 allowance.is_cut_off, self._cut_off = True, allowance
             return DeviceSearchFailed(SEARCH_CONTINUES, rejects_node_only=True)
         answers.discarded, slices = 0, self._stamps.of_slices(node.name)
-        cached = answers.by_node[node.name] = CachedOutcome(begun.stamp, node.labels, outcome, slices=slices)
+        cached = CachedOutcome(begun.stamp, node.labels, outcome, slices=slices)
+        self._outcomes.keep(answers, node.name, cached)
         answers.overruns += isinstance(outcome, DeviceSearchFailed) and outcome.message == STEPS_EXCEEDED
         if begun.stamp != stamp and not self._still_holds(claims, node, cached):
             of_pass.is_outdated = True  # accepted once the pass has ended
@@ -439,4 +440,5 @@ class AllocationCache:
     def forget_node(self, name: NodeName) -> None:
         """The node was deleted."""
         self._pools.pop(name, None)
+        self._outcomes.forget_node(name)
         self.counts.forget_node(name)

@@ -43,6 +43,9 @@ class NodeGroups:
             known = self._by_node[node] = pools, self._find(pools, may_select)
         return known[1]
 
+    def forget_node(self, name: NodeName) -> None:
+        self._by_node.pop(name, None)
+
     def _find(
         self, pools: Sequence[DevicePool], may_select: Callable[[ResourceSlice], bool]
     ) -> NodeGroup | None:

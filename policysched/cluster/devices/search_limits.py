@@ -43,7 +43,7 @@ class SearchAllowance:
     `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use.
     `accepts_outdated`: results may be older than the last change, except of the node that is chosen; `accepted`: those with
     these numbers may, one for each text of claims that was searched so. A gang has several, and keeps them for its next slice.
-    `steps_of_members`: those that the slice of a gang has beside, once its members are placed."""
+    `steps_of_members`: those that the slice of a gang has beside, once its members are placed. `number`: of the slice; `refused`: why no later slice can end the search either."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
     attempt_steps_left: int = 0
@@ -52,7 +52,13 @@ class SearchAllowance:
     accepts_outdated: bool = False
     accepted: frozenset[int] = frozenset()
     steps_of_members: int = 0
+    number: int = 0
+    refused: str | None = None
 
     def spend(self, steps: int) -> None:
         self.steps_left -= steps
         self.attempt_steps_left -= steps
+
+    def refuse(self, why: str) -> None:
+        self.refused, self.is_cut_off = self.refused or why, True
+        self.steps_left = self.attempt_steps_left = 0

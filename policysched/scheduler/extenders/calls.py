@@ -125,7 +125,7 @@ class ExtenderCalls:
             pod_hash = text_hash(pod.uid)
             chosen = max(totals, key=lambda node: (totals[node], text_hash(node) ^ pod_hash))
             if not has_devices(self._core, pod, NodeName(chosen)):  # not the selected node
-                return continue_device_search(now_ns)
+                return continue_device_search(self._core, now_ns)
             node_count = len(self._core.cache.nodes)
             return AttemptSuccess(NodeName(chosen), totals[chosen], node_count, len(totals))
         full_verdict = self._judge(pod, list(self._core.cache.nodes), now_ns)

@@ -26,7 +26,13 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
-from policysched.scheduler.gangs.gang_limits import DomainBudget, over_budget_message, refused_by_quotas
+from policysched.scheduler.gangs.gang_limits import (
+    DomainBudget,
+    over_budget_message,
+    refused_by_quotas,
+    too_expensive,
+    unless_refused,
+)
 from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import preempt_for_gang
@@ -181,17 +187,13 @@ class GangAttempts:
         return True
 
     def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:
-        """Find nodes for the members.
-
-        A gang with a topology key gets the first domain that fits enough members, or else the
-        result of the domain that fits most, also of those that are too small for the gang.
-        """
+        """Find nodes for the members. A gang with a topology key gets the first domain that fits enough members, or else the
+        result of the domain that fits most, also of those that are too small for the gang."""
         if (over_budget := (yield from over_budget_message(self._core, gang))) is not None:
-            self._core.records.counters.count_over_budget(gang.policy)
-            return GangSearchResult(failures={"over budget": reject_over_budget(over_budget)})
+            return too_expensive(self._core, gang, reject_over_budget(over_budget))
         if (refused := (yield from refused_by_quotas(self._core, gang))) is not None:
             return refused
-        return (yield from self._search_nodes(gang))
+        return unless_refused(self._core, gang, (yield from self._search_nodes(gang)))
 
     def _search_nodes(
         self,
@@ -203,7 +205,9 @@ class GangAttempts:
         without them."""
         keys_of_members = yield from self._equivalence_keys(gang)
         if not (yield from search_devices_of_members(self._core, gang, keys_of_members)):
-            return GangSearchResult(failures={"devices": continue_device_search(self._pauses.now_ns)})
+            return GangSearchResult(
+                failures={"devices": continue_device_search(self._core, self._pauses.now_ns)}
+            )
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
         may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
         budget = DomainBudget(self._core, gang, may_pause)
@@ -259,7 +263,7 @@ class GangAttempts:
 
     @property
     def _is_cut_off(self) -> bool:
-        """Whether the search for devices stopped: what is found is kept, and a later attempt goes on."""
+        """Whether the search for devices stopped."""
         return self._core.cache.devices.allocation_cache.is_cut_off
 
     def _equivalence_keys(self, gang: QueuedGang) -> Steps[MemberKeys]:

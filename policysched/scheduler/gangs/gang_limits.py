@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.evaluate import TopologyDomain
 from policysched.evaluate.plan.quotas import QuotaCharge
-from policysched.scheduler.attempt_result import reject_for_quota
+from policysched.scheduler.attempt_result import AttemptFailure, reject_device_search, reject_for_quota
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
@@ -43,6 +43,19 @@ def over_budget_message(core: SchedulerCore, gang: QueuedGang) -> Steps[str | No
         f"placing this gang takes up to {sum(costs)} operations, {max(costs)} for one member; "
         f"the budget of a gang with {len(pods)} members is {budget} (settings: scheduling.decision_budget)"
     )
+
+
+def too_expensive(core: SchedulerCore, gang: QueuedGang, failure: AttemptFailure) -> GangSearchResult:
+    core.records.counters.count_over_budget(gang.policy)
+    return GangSearchResult(failures={"over budget": failure})
+
+
+def unless_refused(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> GangSearchResult:
+    """The result of the search, unless it ended as its results for devices are too many: a later one would, too."""
+    too_many = core.cache.devices.allocation_cache.refused
+    if too_many is None or (search.fits and len(search.fits) >= gang.needed_count):
+        return search
+    return too_expensive(core, gang, reject_device_search(too_many))
 
 
 @dataclass(slots=True)

@@ -128,7 +128,8 @@ def requeue_conditions(
         expiries.append(now_ns + core.limits.backoff_ns(1))
     elif search.ends_round:  # the domains of earlier attempts may have changed since
         expiries.append(now_ns + NEXT_ROUND_NS)
-    if core.cache.devices.allocation_cache.is_cut_off:  # maybe in the search with evictions
+    devices = core.cache.devices.allocation_cache
+    if devices.is_cut_off and devices.refused is None:  # maybe in the search with evictions
         expiries.append(next_device_search_ns(now_ns))
     return events, earlier_ns(*expiries)
 
