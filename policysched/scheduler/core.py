@@ -9,7 +9,7 @@ from typing import NamedTuple, TypedDict
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import Samples
 from policysched.evaluate import Evaluator, Plan
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import OnBindFailure, Program
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.namespaces import Namespace
@@ -37,7 +37,7 @@ from policysched.scheduler.policies.policy_states import WRITE_INTERVAL_NS
 from policysched.scheduler.policies.registry import PolicyRegistry
 from policysched.scheduler.policy_permissions import PolicyPermissions
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
-from policysched.scheduler.queue.gang_registry import GangRegistry
+from policysched.scheduler.queue.gang_registry import GangId, GangRegistry, QueuedGang
 from policysched.scheduler.queue.held_policies import HeldPolicies
 from policysched.scheduler.queue.ordered_queue import (
     FairShareQueue,
@@ -204,6 +204,24 @@ class SchedulerCore:
         pod.pending_message = message
         self.group_changed(pod.uid, now_ns)
         self.commands += self.reports.report(pod.pod, reason, message, now_ns)
+
+    def begin_gang_failure(
+        self, gang: QueuedGang, pod: Pod, message: str, now_ns: int, *, is_counted: bool = True
+    ) -> None:
+        """The bind of `pod` was refused. If its gang is evicted for that, the pod's condition says so until it is: a process that
+        starts in between reads there what is left to do."""
+        is_new = self.binds.note_gang_failure(gang, pod, message, now_ns, is_counted=is_counted)
+        running = self.policies.running.get(gang.policy)
+        clause = None if running is None else running.program.gang
+        is_evicted = clause is not None and clause.on_bind_failure is OnBindFailure.EVICT
+        if is_new and is_evicted and (gang.placed_members or not is_counted):
+            self.commands += self.reports.keep(pod, "SchedulerError", short_text(message), now_ns)
+
+    def end_gang_failure(self, gang_id: GangId) -> None:
+        """Nobody has to be evicted."""
+        failure = self.binds.end_gang_failure(gang_id)
+        if failure is not None:
+            self.reports.release(failure.pod.uid)
 
     def withdraw_nomination(self, uid: PodUid, now_ns: int) -> None:
         """A decision of ours no longer holds. What another component nominated (an autoscaler, for example) stays."""

@@ -105,17 +105,20 @@ class InFlightBinds:
 
     def note_gang_failure(
         self, gang: QueuedGang, pod: Pod, message: str, now_ns: int, *, is_counted: bool = True
-    ) -> None:
-        """The bind of `pod` was refused: does that leave its gang below the minimum? That is asked again once it `is_counted`."""
+    ) -> bool:
+        """The bind of `pod` was refused: does that leave its gang below the minimum, as no earlier one did? That is asked again once
+        it `is_counted`."""
         is_whole = gang.mode is GangMode.WHOLE and not gang.best_effort
         is_short = not is_counted or len(gang.placed_members) < gang.minimum
-        if is_whole and is_short and gang.id not in self.gang_failures:
-            self.gang_failures[gang.id] = GangBindFailure(pod, message)
-            self.due_gang_failures[gang.id] = now_ns
+        if not is_whole or not is_short or gang.id in self.gang_failures:
+            return False
+        self.gang_failures[gang.id] = GangBindFailure(pod, message)
+        self.due_gang_failures[gang.id] = now_ns
+        return True
 
-    def end_gang_failure(self, gang_id: GangId) -> None:
-        self.gang_failures.pop(gang_id, None)
+    def end_gang_failure(self, gang_id: GangId) -> GangBindFailure | None:
         self.due_gang_failures.pop(gang_id, None)
+        return self.gang_failures.pop(gang_id, None)
 
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
         """Forget the pod's bind. Returns it, and the claim that was created for the pod."""

@@ -4,7 +4,8 @@ An event and a status patch for each pod and attempt would cost more than the at
 message changes, and for one pod at most as often as its backoff steps: after 1 s, 2 s, 4 s, then every 10 s. If only
 numbers change, it is sent after 10 s, 20 s and so on, at most every five minutes: each new member of a gang, and each
 node that fills, changes the messages of many pods. An earlier report is deferred and sent when its time comes, if it
-still holds; the last report is therefore always the current one.
+still holds; the last report is therefore always the current one. A report that the next leader must read is sent at once,
+and is kept until it is released.
 """
 
 from dataclasses import dataclass
@@ -30,12 +31,30 @@ class _LastReport:
 
 
 class PendingReports:
-    """At most one entry a pod, from its first report until `forget`."""
+    """At most one entry a pod, from its first report until `forget`. `kept`: pods whose last report nothing follows now."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._limits = limits
         self._last_reports: dict[PodUid, _LastReport] = {}
         self._deferred: MovableHeap[PodUid] = MovableHeap()
+        self.kept: set[PodUid] = set()
+
+    def keep(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
+        """Report this at once, unless it was reported last. What is reported from now on is deferred until `release`."""
+        last = self._last_reports.get(pod.uid)
+        self.kept.add(pod.uid)
+        if last is None:
+            self._last_reports[pod.uid] = _LastReport(pod, (reason, message), now_ns)
+            return [_report(pod, reason, message)]
+        self._deferred.discard(pod.uid)
+        return [] if last.reported == (reason, message) else [self._send(last, reason, message, now_ns)]
+
+    def release(self, uid: PodUid) -> None:
+        """What was deferred is sent when its time comes."""
+        last = self._last_reports.get(uid)
+        if uid in self.kept and last is not None and last.deferred is not None:
+            self._deferred.put(uid, last.at_ns + self._delay_ns(last, last.deferred))
+        self.kept.discard(uid)
 
     def report(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
         """The pod stays pending for this reason. Returns the report to send now, if any."""
@@ -47,6 +66,9 @@ class PendingReports:
         if last.reported == (reason, message):
             last.deferred = None
             self._deferred.discard(pod.uid)
+            return []
+        if pod.uid in self.kept:
+            last.deferred = (reason, message)
             return []
         free_ns = last.at_ns + self._delay_ns(last, (reason, message))
         if now_ns < free_ns:
@@ -81,6 +103,7 @@ class PendingReports:
             last.deferred = None
 
     def forget(self, uid: PodUid) -> None:
+        self.kept.discard(uid)
         self._last_reports.pop(uid, None)
         self._deferred.discard(uid)
 

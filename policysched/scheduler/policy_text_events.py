@@ -325,7 +325,7 @@ class PolicyTextEvents:
         for pod in filter(None, map(core.pods.get, uids)):
             gang = core.gangs.gang_of(pod.uid)
             if gang is not None and pod.observed.refused_bind:
-                core.binds.note_gang_failure(gang, pod.pod, pod.observed.refused_bind, now_ns)
+                core.begin_gang_failure(gang, pod.pod, pod.observed.refused_bind, now_ns)
 
 
 def _rule_names(program: Program) -> frozenset[str]:

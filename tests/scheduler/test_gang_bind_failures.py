@@ -142,6 +142,36 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> No
     assert [bind.name for bind in rig.of(c.Bind)].count("w1") == 2
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["evicted", "refused"])
+def test_the_condition_names_the_refused_bind_until_the_evictions_are_answered(refused: bool) -> None:
+    """The next leader reads there that bound members are to be evicted."""
+    rig, (first, second, third) = attempted(EVICT, *members(3))
+    rig.handle(e.NodeUpdated(node("a", cpu="2")))
+    refuse(rig, second)
+    rig.pass_time(30)  # the gang is attempted, and no node has room for the member
+    reported = [rig.pending_message("w1")]
+    confirm(rig, first)
+    confirm(rig, third)
+    rig.pass_time(30)
+    reported.append(rig.pending_message("w1"))
+
+    rig.handle(e.EvictionRefused(second, "no") if refused else e.Evicted(second, (first, third)))
+    rig.pass_time(30)
+
+    assert reported == ["binding to a was refused: no"] * 2
+    assert evicted(rig) == {"w0", "w2"}
+    assert "members fit now" in str(rig.pending_message("w1"))
+
+
+def test_the_condition_of_a_gang_that_keeps_its_members_is_the_latest() -> None:
+    rig, (_, second, _) = attempted(KEEP, *members(3))
+    rig.handle(e.NodeUpdated(node("a", cpu="2")))
+    refuse(rig, second)
+    rig.pass_time(30)
+
+    assert "members fit now" in str(rig.pending_message("w1"))
+
+
 def test_the_answer_of_a_bind_is_looked_at_by_its_own_gang_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another tenant may have hundreds of gangs whose binds were refused, each with one that is never answered."""
     rig, _ = attempted(KEEP, *members(3), pod("other", cpu="1"))
@@ -216,6 +246,9 @@ def any_order_of_answers(seed: int) -> None:
     names = {uid.removeprefix("uid-default-") for uid in bound}
     assert evicted(rig) == (names if evicts and was_below else set())
     assert len(failures(rig)) == (was_below and bool(bound))
+    for eviction in rig.of(c.Evict):
+        rig.handle(e.Evicted(eviction.uid, tuple(victim.uid for victim in eviction.victims)))
+    assert not rig.scheduler.core.reports.kept, "a report is kept though nobody is to be evicted"
 
 
 def test_a_gang_below_its_minimum_is_withdrawn_in_any_order_of_answers() -> None:

@@ -19,6 +19,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Evict, Victim
 from policysched.scheduler.gangs import gang_preemption
 from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.preemption import victim_selection
 from policysched.scheduler.preemption.victim_selection import Candidate
@@ -114,6 +115,28 @@ async def a_restart_comes_between_a_refused_bind_and_the_evictions(world: Scenar
     await world.check_at_rest()
     if "one" in world.nodes_by_pod():
         world.fail("a bound member of a refused gang stays after a restart")
+
+
+async def a_gang_is_attempted_between_a_refused_bind_and_a_restart(world: Scenario) -> None:
+    """The attempt finds no room for `three` while the bind of `two` has no answer."""
+    world.policies(gamma=GAMMA.replace("min = least", "min = least\n  on_bind_failure = evict"))
+    leader = world.start("leader")
+    assert world.transport is not None
+    world.transport.refused.add("three")
+    world.transport.lost.add("two")
+    world.node("a", cpu="4")
+    for name in ("one", "two", "three"):
+        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
+    await world.until(lambda: _is_refused(world, "three"), "a condition of the refused pod")
+    node = world.local.get("nodes", "", "a")
+    assert node is not None
+    world.local.set_status("nodes", node, allocatable={"cpu": "2", "memory": "4Gi", "pods": "20"})
+    await asyncio.sleep(30.0)
+    leader.kill()
+    world.start("next")
+    await world.check_at_rest()
+    if "one" in world.nodes_by_pod():
+        world.fail("a bound member of a refused gang stays after an attempt and a restart")
 
 
 def _is_refused(world: Scenario, name: str) -> bool:
@@ -213,6 +236,10 @@ def a_restart_forgets_refused_binds() -> AbstractContextManager[Any]:
     return patch.object(PolicyTextEvents, "_resume_gang_failures", lambda *_: None)
 
 
+def later_reports_replace_a_refused_bind() -> AbstractContextManager[Any]:
+    return patch.object(PendingReports, "keep", lambda *_: [])
+
+
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:
     nominate = Evictor._nominate
 
@@ -278,6 +305,11 @@ SCENARIO_BUGS = (
         a_restart_forgets_refused_binds,
         a_restart_comes_between_a_refused_bind_and_the_evictions,
         (r"a bound member of a refused gang stays after a restart",),
+    ),
+    ScenarioBug(
+        later_reports_replace_a_refused_bind,
+        a_gang_is_attempted_between_a_refused_bind_and_a_restart,
+        (r"stays after an attempt and a restart",),
     ),
     ScenarioBug(
         running_gangs_are_evicted_in_part,

@@ -7,8 +7,8 @@
 
 A bind that was sent may be carried out until it is answered (ADR 6), so such a member may still become bound. The
 withdrawn members are pending again, and the gang is attempted with them after its backoff. A process that starts in
-between reads in the condition of the refused pod what happened (`PolicyTextEvents`), and evicts. The bound members stay
-if that pod is gone, or if its condition was not written or says something newer.
+between reads in the condition of the refused pod what happened (`PolicyTextEvents`), and evicts. Nothing newer is written there
+before the evictions are answered. The bound members stay if that pod is gone, or if its condition was not written.
 """
 
 from policysched.lang.ir.program import OnBindFailure
@@ -43,10 +43,11 @@ class GangBindFailures:
             gang, failure = self._core.gangs.get(gang_id), binds.gang_failures[gang_id]
             with raises_for(pod_id(failure.pod)):
                 if gang is None or len(gang.placed_members) >= gang.minimum:
-                    binds.end_gang_failure(gang_id)
+                    self._core.end_gang_failure(gang_id)
                 elif self._withdraw_unbound(gang, failure, now_ns):
                     binds.end_gang_failure(gang_id)
-                    self._settle(gang, failure, now_ns)
+                    if not self._settle(gang, failure, now_ns):
+                        self._core.reports.release(failure.pod.uid)
 
     def _withdraw_unbound(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
         """Withdraw the members that are not bound, as far as possible. Returns whether none is left."""
@@ -65,19 +66,19 @@ class GangBindFailures:
     def _unbound(self, gang: QueuedGang) -> list[PodUid]:
         return [uid for uid in gang.placed_members if uid in self._core.binds.in_flight]
 
-    def _settle(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> None:
-        """No member is on its way any more: keep the bound ones or evict them."""
+    def _settle(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
+        """No member is on its way any more: keep the bound ones or evict them. Returns whether they are evicted."""
         core = self._core
         running = core.policies.running.get(gang.policy)
         clause = None if running is None else running.program.gang
         members = tuple(core.cache.pods[uid].pod for uid in gang.placed_members)
         if clause is None or not members:
-            return
-        effect = "they keep their nodes"
+            return False
+        effect, evicts = "they keep their nodes", False
         if clause.on_bind_failure is OnBindFailure.EVICT:
             obstacle = self._obstacle(gang, members, now_ns)
-            effect = obstacle or "they are evicted"
-            if obstacle is None:
+            effect, evicts = obstacle or "they are evicted", obstacle is None
+            if evicts:
                 reason = f"gang {gang.name} is incomplete: the bind of {failure.pod.name} was refused"
                 self._preemption.evict_rest_of_gang(failure.pod, members, reason, now_ns)
         bound = f"{len(members)} of the {gang.minimum} needed members are bound"
@@ -88,6 +89,7 @@ class GangBindFailures:
                 pod.uid, pod.namespace, pod.name, pod.scheduler, "Warning", "GangBindFailed", message
             )
         )
+        return evicts
 
     def _obstacle(self, gang: QueuedGang, members: tuple[Pod, ...], now_ns: int) -> str | None:
         """Why no member is evicted: they are evicted together or not at all."""

@@ -142,7 +142,7 @@ class GangAttempts:
         if placed:
             gang.attempts, gang.overdue, gang.domains_tried = 0, False, frozenset()
             gang.was_restarted = False
-            self._core.binds.end_gang_failure(gang.id)
+            self._core.end_gang_failure(gang.id)
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return

@@ -126,11 +126,19 @@ class EvictionTracker:
         self.leaving.end(eviction)
         return eviction
 
+    def _end_answered(self, preemptor: PodUid) -> Eviction | None:
+        eviction = self._end_eviction(preemptor)
+        if (
+            eviction is not None and eviction.node is None
+        ):  # of the rest of its gang: the next leader has nothing left to do
+            self._core.reports.release(preemptor)
+        return eviction
+
     # ── the answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
         """All victims are terminating or gone."""
-        eviction = self._end_eviction(preemptor)
+        eviction = self._end_answered(preemptor)
         if eviction is None:
             return
         self._record_deletions(eviction, victims, leaving=eviction.victims)
@@ -155,7 +163,7 @@ class EvictionTracker:
     def on_eviction_refused(self, event: EvictionRefused, now_ns: int) -> None:
         """The eviction was refused: the pod stays pending and loses its nomination."""
         core, preemptor = self._core, event.preemptor
-        eviction = self._end_eviction(preemptor)
+        eviction = self._end_answered(preemptor)
         if eviction is None:
             return
         self._record_deletions(eviction, event.victims, leaving=(*event.victims, *event.gone))
