@@ -82,7 +82,7 @@ def test_a_replica_that_follows_says_who_knows_what_is_pending(tab: Tab) -> None
     standby_url = tab.servers.enter_context(serving_documents(of_standby, PATHS))
     for view in ("pending", "queue"):
         tab.open(f"{standby_url}/#{view}")
-        tab.until("document.querySelector('main').innerText.includes('is known to pod-2_b')")
+        tab.until("document.querySelector('main').innerText.includes('pod-2_b shows the pending pods')")
         assert "No pod is pending" not in tab.page.inner_text("main")
 
 
