@@ -28,6 +28,7 @@ from tests.simulation.bugs_of_decisions import (
     running_gangs_are_evicted_in_part,
     the_victims_condition_of_a_policy_is_ignored,
 )
+from tests.simulation.replica import Replica
 from tests.simulation.scenario import BETA, GAMMA, Scenario, ScenarioBug
 from tests.simulation.scenarios_liveness import a_pod_is_bound, a_pod_waits
 
@@ -98,19 +99,9 @@ async def the_bind_of_a_gang_member_is_refused(world: Scenario) -> None:
 
 async def a_restart_comes_between_a_refused_bind_and_the_evictions(world: Scenario) -> None:
     """The bind of `two` has no answer yet, so nobody is evicted; later the gang has no room for a new attempt."""
-    world.policies(gamma=GAMMA.replace("min = least", "min = least\n  on_bind_failure = evict"))
-    leader = world.start("leader")
-    assert world.transport is not None
-    world.transport.refused.add("three")
-    world.transport.lost.add("two")
-    world.node("a", cpu="4")
-    for name in ("one", "two", "three"):
-        world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
-    await world.until(lambda: _is_refused(world, "three"), "a condition of the refused pod")
+    leader = await _leader_of_a_gang_with_a_refused_bind(world)
     leader.kill()
-    node = world.local.get("nodes", "", "a")
-    assert node is not None
-    world.local.set_status("nodes", node, allocatable={"cpu": "1", "memory": "4Gi", "pods": "20"})
+    _set_cpu(world, "1")
     world.start("next")
     await world.check_at_rest()
     if "one" in world.nodes_by_pod():
@@ -119,6 +110,18 @@ async def a_restart_comes_between_a_refused_bind_and_the_evictions(world: Scenar
 
 async def a_gang_is_attempted_between_a_refused_bind_and_a_restart(world: Scenario) -> None:
     """The attempt finds no room for `three` while the bind of `two` has no answer."""
+    leader = await _leader_of_a_gang_with_a_refused_bind(world)
+    _set_cpu(world, "2")
+    await asyncio.sleep(30.0)
+    leader.kill()
+    world.start("next")
+    await world.check_at_rest()
+    if "one" in world.nodes_by_pod():
+        world.fail("a bound member of a refused gang stays after an attempt and a restart")
+
+
+async def _leader_of_a_gang_with_a_refused_bind(world: Scenario) -> Replica:
+    """Of three members, `one` is bound, the bind of `two` has no answer, and that of `three` is refused."""
     world.policies(gamma=GAMMA.replace("min = least", "min = least\n  on_bind_failure = evict"))
     leader = world.start("leader")
     assert world.transport is not None
@@ -128,15 +131,13 @@ async def a_gang_is_attempted_between_a_refused_bind_and_a_restart(world: Scenar
     for name in ("one", "two", "three"):
         world.pod(name, cpu="1", scheduler="gamma", labels={"group": "trio", "least": "3"})
     await world.until(lambda: _is_refused(world, "three"), "a condition of the refused pod")
+    return leader
+
+
+def _set_cpu(world: Scenario, cpu: str) -> None:
     node = world.local.get("nodes", "", "a")
     assert node is not None
-    world.local.set_status("nodes", node, allocatable={"cpu": "2", "memory": "4Gi", "pods": "20"})
-    await asyncio.sleep(30.0)
-    leader.kill()
-    world.start("next")
-    await world.check_at_rest()
-    if "one" in world.nodes_by_pod():
-        world.fail("a bound member of a refused gang stays after an attempt and a restart")
+    world.local.set_status("nodes", node, allocatable={"cpu": cpu, "memory": "4Gi", "pods": "20"})
 
 
 def _is_refused(world: Scenario, name: str) -> bool:
