@@ -128,9 +128,8 @@ class EvictionTracker:
 
     def _end_answered(self, preemptor: PodUid) -> Eviction | None:
         eviction = self._end_eviction(preemptor)
-        if (
-            eviction is not None and eviction.node is None
-        ):  # of the rest of its gang: the next leader has nothing left to do
+        # Of the rest of its gang: the next leader has nothing left to do.
+        if eviction is not None and eviction.node is None:
             self._core.reports.release(preemptor)
         return eviction
 
