@@ -13,13 +13,13 @@ from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import WatchedResource
-from policysched.kube.write.recent_namespaces import RecentNamespaces
+from policysched.kube.write.recent_keys import RecentKeys
 from policysched.scheduler.events import Event, Synced
 
 log = logging.getLogger(__name__)
 
 MALFORMED_LOG_INTERVAL_S = 60.0
-"""Of one object, which somebody may change all the time."""
+"""Between two log lines about the same object, which somebody may change all the time."""
 
 
 class ReflectorSet:
@@ -45,7 +45,7 @@ class ReflectorSet:
         self._unserved: dict[str, ApiStatusError] = {}
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
-        self._malformed_lately = RecentNamespaces[tuple[str, str]](MALFORMED_LOG_INTERVAL_S)
+        self._malformed_lately = RecentKeys[tuple[str, str]](MALFORMED_LOG_INTERVAL_S)
 
     def add_cluster_reflectors(
         self, resources: Sequence[WatchedResource[Any]]

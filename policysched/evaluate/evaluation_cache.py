@@ -61,8 +61,8 @@ class OverlayEvaluation(Evaluation):
         return copy
 
     def leave(self, overlay: Overlay) -> bool:
-        """Forget the pods of this overlay. Returns false if a copy of the cluster's evaluation takes less, or if the overlay
-        changed a fact about the whole cluster: fingerprints of two overlays are not comparable."""
+        """Forget the pods of this overlay. Returns false if a copy of the cluster's evaluation takes less, if rules read metrics, or
+        if the overlay changed a fact about the whole cluster: fingerprints of two overlays are not comparable."""
         rows = frozenset(overlay.log[: self._overlay_position])
         if len(rows) > _ROWS_TO_LEAVE_MAX or self._metrics or self._cluster_facts != self._facts_when_copied:
             return False

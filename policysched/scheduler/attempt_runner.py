@@ -237,9 +237,8 @@ class AttemptRunner:
         left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
         steps = left if cost_max is None else min(left, steps_max)
         allowance = SearchAllowance(steps, left, accepts_outdated=True, steps_of_members=of_members)
-        if earlier is not None and isinstance(
-            entry, QueuedGang
-        ):  # else beside changes only one text is searched
+        # Without it, a gang could search for only one text of claims while devices change.
+        if earlier is not None and isinstance(entry, QueuedGang):
             allowance.accepted = earlier.devices.accepted
         return allowance
 

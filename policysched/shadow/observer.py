@@ -135,7 +135,7 @@ class Observer:
         self._scheduler.handle(e.PoliciesUpdated(bundle, resource_version=""), now_ns)
 
     def continue_counts(self, before: "Observer") -> None:
-        """Those of an observer that ended as an event raised."""
+        """Take over the counts of an observer that ended because an event raised."""
         self.unseen, self.late, self.failed = before.unseen, before.late, before.failed + 1
 
     @property

@@ -81,7 +81,7 @@ def recording_settings(folder: Path, configured: Settings | None) -> RecordingSe
 
 
 class _ReadAgain(Exception):
-    """An object is left out, and the cluster is read again."""
+    """An object is left out; the cluster must be read again."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class _Shadow:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is known of the cluster."""
+        """Start, or start again, without any state of the cluster."""
         settings = self._settings
         self._inbox: deque[tuple[int, Event]] = deque()
         self._state.synced = False

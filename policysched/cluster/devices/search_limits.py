@@ -43,7 +43,8 @@ class SearchAllowance:
     `searches_again`: on nodes where the same was searched before, as devices changed that several nodes can use.
     `accepts_outdated`: results may be older than the last change, except of the node that is chosen; `accepted`: those with
     these numbers may, one for each text of claims that was searched so. A gang has several, and keeps them for its next slice.
-    `steps_of_members`: those that the slice of a gang has beside, once its members are placed. `number`: of the slice; `refused`: why no later slice can end the search either."""
+    `steps_of_members`: those that the slice of a gang has beside, once its members are placed. `number`: of the slice. `refused`:
+    why no later slice can end the search either."""
 
     steps_left: int = ATTEMPT_STEPS_MAX
     attempt_steps_left: int = 0

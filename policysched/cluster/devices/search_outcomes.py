@@ -85,10 +85,10 @@ class SpecOutcomes:
 
 
 class OutcomeCache:
-    """Search results by claim specs. Where they are too many, those are dropped that the slice of an attempt which is running has not
-    used, the least recently used ones first. Each slice uses all that its attempt has found, so an attempt that needs more is refused:
-    it would search for ever. Of two that take turns, the one whose first results were dropped drops
-    its own later ones, as it uses them last, and the other one ends."""
+    """Search results by claim specs. Beyond the limits, the least recently used results are dropped, but none that the running slice
+    has used. Each slice uses all results of its attempt. An attempt that needs more than the limits is refused, because it would
+    search for ever. Of two attempts that take turns, the one whose first results were dropped drops its own later ones next, so
+    the other one ends."""
 
     def __init__(self) -> None:
         self._by_specs: OrderedDict[Specs, SpecOutcomes] = OrderedDict()

@@ -17,7 +17,7 @@ of them is kept as long. New namespaces have their turns from both ends, the old
 have the first attempts of a namespace that is slow or failing.
 
 A failing namespace rests after each request, so that thousands of its pods cost the API server one request a second. One
-answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_namespaces`): a tenant can delete
+answer ends that. It, or a slow one, is known for a while also without binds (`kube.write.recent_keys`): a tenant can delete
 its pods and create them again.
 
 Each operation is constant in the number of binds, except for the heap of waiting retries. A choice skips only namespaces
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from policysched.kube.write.bind_places import BindPlaces
 from policysched.kube.write.bind_turns import BindTurns
 from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind, Standing
-from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
+from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
 from policysched.model.identifiers import PodUid
 
 RETRY_TURN = 8
@@ -58,8 +58,8 @@ class BindQueue:
         self._throttled_ring: deque[NamespaceBinds] = deque()
         self._waiting: list[tuple[float, int, PendingBind]] = []
         self._resting: list[tuple[float, int, NamespaceBinds]] = []
-        self._slow_lately = RecentNamespaces[str](SLOW_FOR_S)
-        self._prompt_lately = RecentNamespaces[str](PROMPT_FOR_S)
+        self._slow_lately = RecentKeys[str](SLOW_FOR_S)
+        self._prompt_lately = RecentKeys[str](PROMPT_FOR_S)
         self._sequence = 0
         self._choices = 0
         self._turns = 0
@@ -103,7 +103,7 @@ class BindQueue:
         pending.queue = namespace
         self._by_uid[pending.bind.uid] = pending
         namespace.first[pending] = None
-        self._join_ring(namespace)
+        self._update_turn(namespace)
         self._queued += not namespace.set_aside
         return not namespace.set_aside
 
@@ -129,7 +129,7 @@ class BindQueue:
         has_more = is_first_answer or self.places.is_calm != was_calm
         if answered and not (namespace.failures or namespace.slow):
             if is_first_answer:
-                self._join_ring(namespace)
+                self._update_turn(namespace)
             return has_more
         was_failing, was_aside = namespace.failing, namespace.set_aside
         namespace.failures = 0 if answered else namespace.failures + 1
@@ -140,7 +140,7 @@ class BindQueue:
             self._end_rest(namespace)
         elif namespace.failing and not was_failing:
             namespace.failing_since_s = now_s
-        self._join_ring(namespace)
+        self._update_turn(namespace)
         return self._note_aside(namespace, was_aside=was_aside) or has_more
 
     def note_slow(self, pending: PendingBind, now_s: float) -> bool:
@@ -158,7 +158,7 @@ class BindQueue:
     def _note_aside(self, namespace: NamespaceBinds, *, was_aside: bool) -> bool:
         if namespace.set_aside == was_aside:
             return False
-        self._join_ring(namespace)
+        self._update_turn(namespace)
         self._queued += len(namespace.first) if was_aside else -len(namespace.first)
         return True
 
@@ -181,7 +181,7 @@ class BindQueue:
             if namespace is None:
                 continue
             if namespace.has_binds:
-                self._join_ring(namespace)  # in the other ring
+                self._update_turn(namespace)  # of another standing
             else:
                 self._forget_unused(namespace)
 
@@ -193,7 +193,7 @@ class BindQueue:
             return False
         del namespace.first[pending]
         self._queued -= not namespace.set_aside
-        self._join_ring(namespace)
+        self._update_turn(namespace)
         self.remove(pending)
         return True
 
@@ -209,7 +209,7 @@ class BindQueue:
             namespace.waiting -= 1  # `release_due` passes over it
         elif pending in namespace.due:
             del namespace.due[pending]
-            self._join_ring(namespace)
+            self._update_turn(namespace)
         else:
             return pending if self.cancel(uid) else None
         self.remove(pending)
@@ -237,7 +237,7 @@ class BindQueue:
             namespace = self._namespaces[pending.bind.namespace]
             namespace.waiting -= 1
             namespace.due[pending] = None
-            self._join_ring(namespace)
+            self._update_turn(namespace)
             released += 1
         return released
 
@@ -269,7 +269,7 @@ class BindQueue:
             return Standing.UNKNOWN
         return Standing.DOUBTFUL if namespace.name in self._slow_lately else Standing.TRUSTED
 
-    def _join_ring(self, namespace: NamespaceBinds) -> None:
+    def _update_turn(self, namespace: NamespaceBinds) -> None:
         """Among the turns where it belongs, or among none."""
         has_more = bool(namespace.first or namespace.due)
         standing = self._standing(namespace) if has_more and not namespace.set_aside else None
@@ -299,7 +299,7 @@ class BindQueue:
 
     def _end_rest(self, namespace: NamespaceBinds) -> None:
         namespace.rests_until_s = None
-        self._join_ring(namespace)
+        self._update_turn(namespace)
 
     def _may_begin(self, standing: Standing, *, newest: bool = False) -> NamespaceBinds | None:
         """Whose turn it is among those of this standing."""

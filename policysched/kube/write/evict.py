@@ -36,7 +36,7 @@ from policysched.kube.client.transport import METADATA_ONLY
 from policysched.kube.leader_election import micro_time
 from policysched.kube.write.idempotent_retry import RequestAbandoned, RequestRetrier
 from policysched.kube.write.namespace_turns import NamespaceTurns, blame
-from policysched.kube.write.recent_namespaces import RecentNamespaces
+from policysched.kube.write.recent_keys import RecentKeys
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.commands import ClearNomination, Evict, Victim
 from policysched.scheduler.events import Evicted, EvictionRefused
@@ -105,8 +105,8 @@ class Evictor:
         )
         self._turns: NamespaceTurns[PodUid] = NamespaceTurns(settings.workers)
         self._of_pod: dict[PodUid, deque[tuple[Evict | ClearNomination, IsCurrent]]] = {}
-        self._deletable_namespaces = RecentNamespaces[str](DELETABLE_FOR_S)
-        self._refused_lately = RecentNamespaces[str](REFUSED_LATELY_S)
+        self._deletable_namespaces = RecentKeys[str](DELETABLE_FOR_S)
+        self._refused_lately = RecentKeys[str](REFUSED_LATELY_S)
         self.counts = EvictCounts()
 
     @property
@@ -190,7 +190,7 @@ class Evictor:
         except (ApiStatusError, RequestAbandoned) as error:
             forbidden = isinstance(error, Forbidden) and bool(_DENIED_BY_AUTHORIZER.match(error.message))
             if forbidden:
-                self._deletable_namespaces = RecentNamespaces(DELETABLE_FOR_S)
+                self._deletable_namespaces = RecentKeys(DELETABLE_FOR_S)
             is_answer = isinstance(error, ApiStatusError) or error.server_answers
             refused = current if is_answer and not forbidden else None
             if refused is not None:

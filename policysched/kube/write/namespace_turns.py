@@ -10,7 +10,7 @@
 A namespace is known if a command of it was prompt in the last PROMPT_FOR_S. An unknown one may hang, and any number of them
 can begin to hang at once, so known namespaces have places of their own.
 A command can take for ever: a webhook of its namespace can make it fail, and it is repeated. A namespace is slow until a
-command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_namespaces`). The
+command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_keys`). The
 others never wait for slow ones. A command of several namespaces says which one each request depends on (`blame`). The one
 whose request took longest is at fault; any command that it is part of is then slow from the start. Binds have their own
 rules (`kube.write.bind_queue`).
@@ -25,7 +25,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
+from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
 
 SLOW_AFTER_S = 1.0
 PROMPT_FOR_S = 600.0
@@ -121,7 +121,7 @@ class _SlowRequests:
     def __init__(self, workers: int) -> None:
         self._permits = asyncio.Semaphore(max(1, workers // 2))
         self._permits_of_hanging = asyncio.Semaphore(workers)
-        self._hung_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
+        self._hung_lately = RecentKeys[Hashable](SLOW_FOR_S)
         self._late_max = max(1, workers // 2)
         self._late = 0
         """Hanging requests whose permits are free for others."""
@@ -193,9 +193,9 @@ class NamespaceTurns(Generic[Command]):
         self._share = max(1, workers * 3 // 4)
         self._slow_requests = _SlowRequests(workers)
         self._namespaces: dict[Hashable, _Namespace[Command]] = {}
-        self._slow_lately = RecentNamespaces[Hashable](SLOW_FOR_S)
+        self._slow_lately = RecentKeys[Hashable](SLOW_FOR_S)
         self._ring: deque[_Namespace[Command]] = deque()  # those with waiting commands
-        self._prompt_lately = RecentNamespaces[Hashable](PROMPT_FOR_S)
+        self._prompt_lately = RecentKeys[Hashable](PROMPT_FOR_S)
         self._size = 0
         self._wake = asyncio.Event()
         self._known = _Places(workers, False, self._wake)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from policysched.kube.client.admission import is_refused_by_admission
 from policysched.kube.client.api import status_error_from_response
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, RequestNotSent, Transport
-from policysched.kube.write.recent_namespaces import SLOW_FOR_S, RecentNamespaces
+from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
 
 SERVER_TIMEOUT_S = 5.0
 """How long the server may act on one request, set by `?timeout=`."""
@@ -48,7 +48,7 @@ class OpenWrites:
         self._inner = inner
         self._unanswered: set[_Write] = set()
         self._unknown: deque[float] = deque()  # until when each write without an outcome may be carried out
-        self._troubled = RecentNamespaces[str](SLOW_FOR_S)
+        self._troubled = RecentKeys[str](SLOW_FOR_S)
         self._is_stopping = False
         self.is_closed = False
 

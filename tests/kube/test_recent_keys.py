@@ -2,11 +2,11 @@
 
 from random import Random
 
-from policysched.kube.write.recent_namespaces import RecentNamespaces
+from policysched.kube.write.recent_keys import RecentKeys
 
 
 def test_a_namespace_is_known_for_as_long_as_that_since_it_was_noted_last() -> None:
-    recent = RecentNamespaces[str](60.0)
+    recent = RecentKeys[str](60.0)
     recent.note("a", 0.0)
     recent.note("b", 10.0)
     recent.note("a", 30.0)
@@ -17,7 +17,7 @@ def test_a_namespace_is_known_for_as_long_as_that_since_it_was_noted_last() -> N
 
 
 def test_any_history_agrees_with_the_last_times() -> None:
-    random, recent, last_s = Random(1), RecentNamespaces[int](60.0), dict[int, float]()
+    random, recent, last_s = Random(1), RecentKeys[int](60.0), dict[int, float]()
     seen, now_s = set[bool](), 0.0
     for _ in range(2_000):
         now_s += random.random() * 20.0
