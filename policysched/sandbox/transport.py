@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
 from policysched.kube.client.transport import (
+    AnswerTooLong,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -47,7 +48,7 @@ class MemoryTransport:
             raise RequestNotSent(request)
         if self._faults is None:
             await asyncio.sleep(0)
-            return self._handle(request)
+            return _read(request, self._handle(request))
         fate = self._faults.draw_request_fault()
         loop = asyncio.get_running_loop()
         gives_up_at_s = loop.time() + request.timeout_s
@@ -82,7 +83,7 @@ class MemoryTransport:
         if loop.time() + fate.response_latency_s >= gives_up_at_s:
             await self._give_up(request, gives_up_at_s)
         await asyncio.sleep(fate.response_latency_s)
-        return answer
+        return _read(request, answer)
 
     async def _give_up(self, request: ApiRequest, gives_up_at_s: float) -> None:
         await asyncio.sleep(max(0.0, gives_up_at_s - asyncio.get_running_loop().time()))
@@ -147,6 +148,12 @@ class MemoryTransport:
             yield chunk[split_at:]
         if loop.time() < self._refused_until_s or loop.time() >= breaks_at_s:
             raise TransportError("the watch was cut")
+
+
+def _read(request: ApiRequest, answer: ApiResponse) -> ApiResponse:
+    if request.answer_bytes_max is not None and len(answer.body) > request.answer_bytes_max:
+        raise AnswerTooLong(request)
+    return answer
 
 
 async def _single_chunk(body: bytes) -> AsyncGenerator[bytes, None]:

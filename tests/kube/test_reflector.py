@@ -4,24 +4,28 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from policysched.kube.client import api
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import ApiRequest, ApiStream, Transport
+from policysched.kube.client.transport import AnswerTooLong, ApiRequest, ApiResponse, ApiStream, Transport
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
 from policysched.kube.watch.resources import NODES, PODS
 from policysched.model.identifiers import PodUid
 from policysched.sandbox.faults import FaultRates
+from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.events import NodeDeleted, NodeUpdated, PodDeleted, PodUpdated
 from tests.builders import node_manifest, pod_manifest
 from tests.kube.world import (
+    Answer,
     Script,
     World,
     event,
@@ -115,9 +119,70 @@ def test_a_list_is_paged_and_the_watch_continues_from_its_version() -> None:
     on_virtual_time(scenario)
 
 
+class Measured(MemoryTransport):
+    """The limits of the lists, and the length of each page that was read."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.server)
+        self.limits: list[int] = []
+        self.read: list[int] = []
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        self.limits.append(int(request.params.get("limit", "0")))
+        answer = await super().request(request)
+        self.read.append(len(answer.body))
+        return answer
+
+
+def test_of_a_list_with_large_objects_no_page_is_read_that_is_too_long() -> None:
+    async def scenario() -> None:
+        world = World()
+        for number in range(1_000):
+            length = 100_000 if 600 <= number < 640 else 10
+            world.add_pod(f"p{number:04}", annotations={"example.com/text": "x" * length})
+        transport = Measured(world)
+        harness = ReflectorHarness(transport)
+        with patch.object(api, "PAGE_BYTES_MAX", 2_000_000):
+            async with running(harness.reflector.run()):
+                await until(lambda: harness.listed, "the list")
+
+        assert harness.state() == truth(world)
+        assert max(transport.read) <= 2_000_000
+        assert transport.limits[:3] == [500, 500, 62], "fewer at a time where they are large"
+        assert transport.limits[-1] > 100, "more again after them"
+        assert len(transport.limits) < 20
+
+    on_virtual_time(scenario)
+
+
+def test_an_object_that_is_longer_than_a_page_may_be_is_listed_alone() -> None:
+    async def scenario() -> None:
+        world = World()
+        for number in range(3):
+            world.add_pod(f"p{number}", annotations={"example.com/text": "x" * 2_000})
+        transport = Measured(world)
+        harness = ReflectorHarness(transport)
+        with patch.object(api, "PAGE_BYTES_MAX", 1_000):
+            async with running(harness.reflector.run()):
+                await until(lambda: harness.listed, "the list")
+
+        assert harness.state() == truth(world)
+        assert transport.limits == [500, 62, 7, 1, 1, 1]
+
+    on_virtual_time(scenario)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_over_a_faulty_transport_the_reflector_converges_to_the_server(seed: int) -> None:
     on_virtual_time(lambda: churn(seed))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_with_pages_of_few_objects(seed: int) -> None:
+    """Of many pages fewer may be lost, as a list without one of them begins again."""
+    rates = replace(STORMY, lost_before_share=0.02, lost_after_share=0.02)
+    with patch.object(api, "PAGE_BYTES_MAX", 1_000):
+        on_virtual_time(lambda: churn(seed, rates))
 
 
 def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
@@ -129,11 +194,11 @@ def test_planted_reflector_that_accepts_old_events_is_detected() -> None:
         out_of_order()
 
 
-async def churn(seed: int) -> None:
+async def churn(seed: int, rates: FaultRates = STORMY) -> None:
     world = World(history_changes_max=30)
     rng = Random(seed)
     harness = ReflectorHarness(
-        world.transport(STORMY, seed), page_size=4, watch_min_s=1, watch_max_s=3, page_timeout_s=1
+        world.transport(rates, seed), page_size=4, watch_min_s=1, watch_max_s=3, page_timeout_s=1
     )
     async with running(harness.reflector.run()):
         for number in range(120):
@@ -310,7 +375,8 @@ def test_a_list_whose_pages_expire_is_restarted_at_once() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_list_without_pages_that_fails_is_tried_in_pages_again() -> None:
+@pytest.mark.parametrize("failure", [(503, {}), AnswerTooLong(ApiRequest("GET", "/api/v1/pods"))])
+def test_a_list_without_pages_that_fails_is_tried_in_pages_again(failure: Answer) -> None:
     """It may be more than a response may take; what was read of pages before does not count."""
 
     async def scenario() -> None:
@@ -319,13 +385,14 @@ def test_a_list_without_pages_that_fails_is_tried_in_pages_again() -> None:
             410,
             {"kind": "Status", "reason": "Expired", "message": "the continue parameter is too old"},
         )
-        transport = Script([listed(5, pod, token="more"), expired, (503, {}), listed(6, pod)], [])
+        transport = Script([listed(5, pod, token="more"), expired, failure, listed(6, pod)], [])
         harness = ReflectorHarness(transport)
 
         async with running(harness.reflector.run()):
             await until(lambda: harness.listed, "the list")
 
         assert ["limit" in request.params for request in transport.requests[:4]] == [True, True, False, True]
+        assert transport.requests[2].answer_bytes_max == api.LIST_BYTES_MAX
 
     on_virtual_time(scenario)
 

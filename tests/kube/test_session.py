@@ -25,7 +25,13 @@ from policysched.kube.client.session import (
     HttpTransport,
     connect,
 )
-from policysched.kube.client.transport import METADATA_ONLY, ApiRequest, RequestNotSent, TransportError
+from policysched.kube.client.transport import (
+    METADATA_ONLY,
+    AnswerTooLong,
+    ApiRequest,
+    RequestNotSent,
+    TransportError,
+)
 from policysched.serve.tls import make_self_signed_pem
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -151,6 +157,27 @@ def test_every_status_is_a_response_and_a_lost_connection_is_an_error(tmp_path: 
             await session.request(ApiRequest("POST", "/breaks", body=b"{}"))
 
     with_server(handler, tmp_path, scenario)
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(tmp_path: Path) -> None:
+    """Its bytes count, not those that were sent: the API server compresses lists."""
+    written = 0
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        nonlocal written
+        answer = web.StreamResponse()
+        answer.enable_compression(web.ContentCoding.gzip)
+        await answer.prepare(request)
+        while True:
+            await answer.write(bytes(2**20))
+            written += 2**20
+
+    async def scenario(session: HttpTransport) -> None:
+        with pytest.raises(AnswerTooLong, match="GET /pods: the answer is longer than 1000000 bytes"):
+            await session.request(ApiRequest("GET", "/pods", answer_bytes_max=1_000_000))
+
+    with_server(handler, tmp_path, scenario)
+    assert written < 2**30
 
 
 def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:

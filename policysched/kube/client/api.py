@@ -28,6 +28,7 @@ from policysched.kube.client.json_values import read_json
 from policysched.kube.client.large_metadata import large_metadata
 from policysched.kube.client.transport import (
     JSON,
+    AnswerTooLong,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -92,6 +93,11 @@ class AdmissionDenied(ApiStatusError):
 
 ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
 """Every error of a request, for callers that retry after any of them."""
+
+PAGE_BYTES_MAX = 8 * 1024 * 1024
+"""Of a page of a list, which is read as a whole. A longer one is requested again with fewer objects, down to one."""
+LIST_BYTES_MAX = 256 * 1024 * 1024
+"""Of a list without pages."""
 
 MESSAGE_CHARACTERS_MAX = 4096
 """Limit of an error's message, which can contain a webhook's."""
@@ -222,15 +228,37 @@ class ApiClient:
     async def pages(
         self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
     ) -> AsyncGenerator[ListPage, None]:
-        """A list, page by page; `page_size` 0 requests everything at once. `Expired` can occur between two pages."""
-        query = {**params, **({"limit": str(page_size)} if page_size else {})}
+        """A list, page by page, with fewer objects than `page_size` where they are large. `page_size` 0 requests everything
+        at once. `Expired` can occur between two pages."""
+        query, size = dict(params), page_size
         while True:
-            answer = await self._request_object(ApiRequest("GET", path, query, timeout_s=timeout_s))
+            limit = {"limit": str(size)} if size else {}
+            bytes_max = PAGE_BYTES_MAX if size else LIST_BYTES_MAX
+            request = ApiRequest(
+                "GET",
+                path,
+                {**query, **limit},
+                timeout_s=timeout_s,
+                answer_bytes_max=None if size == 1 else bytes_max,
+            )
+            try:
+                body = await self._request_body(request)
+            except AnswerTooLong:
+                if not size:
+                    raise
+                size = max(1, size // 8)
+                continue
+            answer = await _read_object(request, body)
             meta, items = answer.get("metadata"), answer.get("items")
             if not isinstance(meta, dict) or not isinstance(items, list | None):
                 raise InvalidResponse(f"GET {path}: the answer is not a list")
             token = meta.get("continue")
-            yield ListPage(items or [], str(meta.get("resourceVersion", "")))
+            items = items or []
+            if items:
+                wanted = len(items) * PAGE_BYTES_MAX // 2 // len(body)
+                size = max(1, min(page_size, 2 * size, wanted))
+            del answer, body  # while the page is in use
+            yield ListPage(items, str(meta.get("resourceVersion", "")))
             if not token:
                 return
             query["continue"] = str(token)
@@ -268,20 +296,26 @@ class ApiClient:
             yield watch_events(stream.chunks, idle_timeout_s, large_bytes=large_bytes)
 
     async def _request_object(self, request: ApiRequest) -> Json:
+        body = await self._request_body(request)
+        if request.accept != JSON and (metadata := large_metadata(body)) is not None:
+            return metadata
+        return await _read_object(request, body)
+
+    async def _request_body(self, request: ApiRequest) -> bytes:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
             raise status_error_from_response(answer)
-        if request.accept != JSON and (metadata := large_metadata(answer.body)) is not None:
-            return metadata
-        try:
-            body = await read_json(answer.body)
-        except orjson.JSONDecodeError as error:
-            raise InvalidResponse(
-                f"{request.method} {request.path}: the answer is not JSON: {error}"
-            ) from error
-        if not isinstance(body, dict):
-            raise InvalidResponse(f"{request.method} {request.path}: the answer is not an object")
-        return body
+        return answer.body
+
+
+async def _read_object(request: ApiRequest, body: bytes) -> Json:
+    try:
+        read = await read_json(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidResponse(f"{request.method} {request.path}: the answer is not JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise InvalidResponse(f"{request.method} {request.path}: the answer is not an object")
+    return read
 
 
 def status_error_from_response(answer: ApiResponse) -> ApiStatusError:

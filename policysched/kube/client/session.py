@@ -34,6 +34,7 @@ from policysched.kube.client.transport import (
     ERROR_BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
+    AnswerTooLong,
     ApiRequest,
     ApiResponse,
     ApiStream,
@@ -194,7 +195,9 @@ class HttpTransport:
             body = _FencedBody(request.body, request.content_type, request.may_write)
         try:
             async with asyncio.timeout(request.timeout_s), self._send(request, headers, body) as answer:
-                return ApiResponse(answer.status, await _read_body(answer), _lower_case_names(answer.headers))
+                return ApiResponse(
+                    answer.status, await _read_body(answer, request), _lower_case_names(answer.headers)
+                )
         except READ_ERRORS as error:
             if isinstance(body, _FencedBody) and body.was_refused:
                 raise RequestNotSent(request) from None
@@ -417,16 +420,20 @@ async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         raise TransportError(f"the stream was interrupted: {describe_http_error(error)}") from error
 
 
-async def _read_body(answer: aiohttp.ClientResponse) -> bytes:
+async def _read_body(answer: aiohttp.ClientResponse, request: ApiRequest) -> bytes:
     """Of an error the beginning: a webhook writes its message. Closing the connection ends the rest."""
-    if answer.status < 300:
+    is_error = answer.status >= 300
+    bytes_max = ERROR_BODY_BYTES_MAX if is_error else request.answer_bytes_max
+    if bytes_max is None:
         return await answer.read()
     chunks, size = list[bytes](), 0
     async for chunk in answer.content.iter_any():
         chunks.append(chunk)
         size += len(chunk)
-        if size > ERROR_BODY_BYTES_MAX:
+        if size > bytes_max:
             answer.close()
+            if not is_error:
+                raise AnswerTooLong(request)
             break
     return b"".join(chunks)
 

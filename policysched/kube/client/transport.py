@@ -20,7 +20,7 @@ METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.i
 class ApiRequest:
     """`path` starts with `/api` and has no query; `params` are not yet URL-encoded. `may_write`, if given, is called
     right before the request is written to its open connection, and may forbid it (`RequestNotSent`). `accept`: the media
-    types of the answer."""
+    types of the answer. `answer_bytes_max`: a longer one is not read to its end (`AnswerTooLong`)."""
 
     method: str
     path: str
@@ -30,6 +30,7 @@ class ApiRequest:
     timeout_s: float = 10.0
     may_write: Callable[[], bool] | None = None
     accept: str = JSON
+    answer_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,15 @@ class RequestNotSent(TransportError):
 
     def __init__(self, request: ApiRequest) -> None:
         super().__init__(f"{request.method} {request.path}: not sent; the lease has to be renewed first")
+
+
+class AnswerTooLong(TransportError):
+    """Longer than `answer_bytes_max`."""
+
+    def __init__(self, request: ApiRequest) -> None:
+        super().__init__(
+            f"{request.method} {request.path}: the answer is longer than {request.answer_bytes_max} bytes"
+        )
 
 
 class Transport(Protocol):
