@@ -9,6 +9,8 @@ from policysched.model.pods import Pod
 
 REFUSED_BIND = re.compile(r"binding to \S+ was refused: ")
 """How the condition of a pod begins whose bind was refused. A later process reads it, too."""
+SINCE_REFUSED_BIND = "; since then: "
+"""What follows the refusal there, while members of the pod's gang are to be evicted for it."""
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed", "Unknown"]
 

@@ -24,10 +24,11 @@ from policysched.scheduler.commands import (
     DeleteExtendedClaim,
     Log,
     PendingReason,
+    ReportPodEvent,
     SavePolicyStates,
 )
 from policysched.scheduler.decision_records import DecisionRecords
-from policysched.scheduler.in_flight_binds import InFlightBinds
+from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBinds
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policies.extender_capabilities import ExtendersByName
@@ -217,11 +218,38 @@ class SchedulerCore:
         if is_new and is_evicted and (gang.placed_members or not is_counted):
             self.commands += self.reports.keep(pod, "SchedulerError", short_text(message), now_ns)
 
-    def end_gang_failure(self, gang_id: GangId) -> None:
-        """Nobody has to be evicted."""
-        failure = self.binds.end_gang_failure(gang_id)
-        if failure is not None:
+    def end_gang_failure(self, gang_id: GangId, uid: PodUid | None = None) -> None:
+        """Nobody has to be evicted any more. `uid`: after a refused bind of this pod."""
+        failure = self.binds.gang_failures.get(gang_id)
+        if failure is not None and uid in (None, failure.pod.uid):
+            self.binds.end_gang_failure(gang_id)
             self.reports.release(failure.pod.uid)
+
+    def defer_gang_eviction(
+        self, gang_id: GangId, uid: PodUid, reason: str, not_before_ns: int, now_ns: int
+    ) -> None:
+        """The server refused to evict the bound members after a refused bind of this pod: they are evicted later, if the gang is then
+        below its minimum. Only the first refusal is reported."""
+        failure, gang = self.binds.gang_failures.get(gang_id), self.gangs.get(gang_id)
+        if failure is None or failure.pod.uid != uid:
+            return
+        failure.refusals += 1
+        self.binds.due_gang_failures.put(gang_id, max(now_ns + failure.eviction_wait_ns, not_before_ns))
+        if failure.refusals == 1 and gang is not None:
+            self.report_gang_failure(
+                gang, failure, f"the eviction of its bound members is tried again: {reason}"
+            )
+
+    def report_gang_failure(self, gang: QueuedGang, failure: GangBindFailure, effect: str) -> None:
+        """An event, unless it was reported before."""
+        if effect not in failure.reported:
+            failure.reported.add(effect)
+            pod, message = failure.pod, f"gang {gang.name}: {failure.message}; {effect}"
+            self.commands.append(
+                ReportPodEvent(
+                    pod.uid, pod.namespace, pod.name, pod.scheduler, "Warning", "GangBindFailed", message
+                )
+            )
 
     def withdraw_nomination(self, uid: PodUid, now_ns: int) -> None:
         """A decision of ours no longer holds. What another component nominated (an autoscaler, for example) stays."""

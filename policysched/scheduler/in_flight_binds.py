@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.pods import Pod
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import GangId, GangMode, QueuedGang
+from policysched.scheduler.queue.movable_heap import MovableHeap
 from policysched.scheduler.queue.prompt_binds import PromptBinds
+
+_EVICTION_WAIT_INITIAL_S, _EVICTION_WAIT_MAX_S = 10, 160
+"""The wait doubles with each refusal, as for other evictions (`preemption.refused_evictions`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +28,23 @@ class InFlightBind:
     awaited_by: set[GangId] = field(default_factory=set, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GangBindFailure:
     """A gang below its minimum because the bind of `pod` was refused. `cancelled`: its members whose binds are cancelled,
-    as far as that is possible."""
+    as far as that is possible. `refusals`: how often the eviction of the bound members was refused; `counted_victims`: those that the
+    breaker has counted; `reported`: what events say of them."""
 
     pod: Pod
     message: str
     cancelled: set[PodUid] = field(default_factory=set)
+    refusals: int = 0
+    counted_victims: set[PodUid] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
+
+    @property
+    def eviction_wait_ns(self) -> int:
+        """From a refused eviction to the next one."""
+        return min(_EVICTION_WAIT_INITIAL_S << min(self.refusals - 1, 10), _EVICTION_WAIT_MAX_S) * SECOND_NS
 
 
 @dataclass(slots=True)
@@ -55,8 +69,9 @@ class InFlightBinds:
     reserved_claims: the resource claims, by key and UID, that are reserved for the pod.
     created_claims: the claim that is created for the pod's extended resources.
     decision_ns: how long the decision took, unless it is charged already. In vain if the bind is refused.
-    gang_failures: gangs whose binds are being withdrawn, because one was refused.
-    due_gang_failures: those of which an answer was not looked at, and since when. A tenant may have hundreds of others.
+    gang_failures: gangs whose binds are being withdrawn, because one was refused, until their bound members are evicted or stay.
+    due_gang_failures: those of which an answer was not looked at, and since when, or whose members are to be evicted later. A tenant
+        may have hundreds of others.
     unconfirmed_device_writes: attempts whose pods left while their device allocations were written, by number: a pod may come
         back and leave again. The devices stay reserved until the API server answers, because the write may still succeed.
     """
@@ -69,7 +84,7 @@ class InFlightBinds:
         self.created_claims: dict[PodUid, ResourceClaimKey] = {}
         self.decision_ns: dict[PodUid, int] = {}
         self.gang_failures: dict[GangId, GangBindFailure] = {}
-        self.due_gang_failures: dict[GangId, int] = {}
+        self.due_gang_failures: MovableHeap[GangId] = MovableHeap()
         self.unconfirmed_device_writes: dict[int, PrebindState] = {}
         self._prebind_attempts = 0
 
@@ -113,11 +128,11 @@ class InFlightBinds:
         if not is_whole or not is_short or gang.id in self.gang_failures:
             return False
         self.gang_failures[gang.id] = GangBindFailure(pod, message)
-        self.due_gang_failures[gang.id] = now_ns
+        self.due_gang_failures.put(gang.id, now_ns)
         return True
 
     def end_gang_failure(self, gang_id: GangId) -> GangBindFailure | None:
-        self.due_gang_failures.pop(gang_id, None)
+        self.due_gang_failures.discard(gang_id)
         return self.gang_failures.pop(gang_id, None)
 
     def remove(self, uid: PodUid, now_ns: int) -> tuple[InFlightBind | None, ResourceClaimKey | None]:
@@ -127,6 +142,6 @@ class InFlightBinds:
         self.reserved_claims.pop(uid, None)
         bind = self.in_flight.pop(uid, None)
         for gang_id in () if bind is None else bind.awaited_by:
-            if gang_id in self.gang_failures:
-                self.due_gang_failures.setdefault(gang_id, now_ns)
+            if gang_id in self.gang_failures and gang_id not in self.due_gang_failures:
+                self.due_gang_failures.put(gang_id, now_ns)
         return bind, self.created_claims.pop(uid, None)

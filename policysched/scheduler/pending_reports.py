@@ -5,17 +5,19 @@ message changes, and for one pod at most as often as its backoff steps: after 1 
 numbers change, it is sent after 10 s, 20 s and so on, at most every five minutes: each new member of a gang, and each
 node that fills, changes the messages of many pods. An earlier report is deferred and sent when its time comes, if it
 still holds; the last report is therefore always the current one. A report that the next leader must read is sent at once,
-and is kept until it is released.
+and later ones begin with it until it is released.
 """
 
 from dataclasses import dataclass
 from functools import lru_cache
 
 from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import SINCE_REFUSED_BIND
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import PendingReason, ReportPending
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.movable_heap import MovableHeap
+from policysched.scheduler.unschedulable_message import short_text
 
 _MESSAGES_KEPT = 16
 
@@ -31,34 +33,41 @@ class _LastReport:
 
 
 class PendingReports:
-    """At most one entry a pod, from its first report until `forget`. `kept`: pods whose last report nothing follows now."""
+    """At most one entry a pod, from its first report until `forget`. `kept`: messages with which the reports of these pods
+    begin."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._limits = limits
         self._last_reports: dict[PodUid, _LastReport] = {}
         self._deferred: MovableHeap[PodUid] = MovableHeap()
-        self.kept: set[PodUid] = set()
+        self.kept: dict[PodUid, str] = {}
 
     def keep(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
-        """Report this at once, unless it was reported last. What is reported from now on is deferred until `release`."""
+        """Report this at once, unless it was reported last. What is reported from now on begins with it until `release`."""
         last = self._last_reports.get(pod.uid)
-        self.kept.add(pod.uid)
+        self.kept[pod.uid] = message
         if last is None:
             self._last_reports[pod.uid] = _LastReport(pod, (reason, message), now_ns)
             return [_report(pod, reason, message)]
         self._deferred.discard(pod.uid)
+        last.deferred = None
         return [] if last.reported == (reason, message) else [self._send(last, reason, message, now_ns)]
 
     def release(self, uid: PodUid) -> None:
-        """What was deferred is sent when its time comes."""
-        last = self._last_reports.get(uid)
-        if uid in self.kept and last is not None and last.deferred is not None:
+        """What came after the kept message is reported alone when its time comes."""
+        kept, last = self.kept.pop(uid, None), self._last_reports.get(uid)
+        if kept is None or last is None:
+            return
+        reason, message = last.deferred or last.reported
+        if message.startswith(kept + SINCE_REFUSED_BIND):
+            last.deferred = reason, message.removeprefix(kept + SINCE_REFUSED_BIND)
             self._deferred.put(uid, last.at_ns + self._delay_ns(last, last.deferred))
-        self.kept.discard(uid)
 
     def report(self, pod: Pod, reason: PendingReason, message: str, now_ns: int) -> list[ReportPending]:
         """The pod stays pending for this reason. Returns the report to send now, if any."""
-        last = self._last_reports.get(pod.uid)
+        last, kept = self._last_reports.get(pod.uid), self.kept.get(pod.uid)
+        if kept not in (None, message):
+            message = short_text(f"{kept}{SINCE_REFUSED_BIND}{message}")
         if last is None:
             self._last_reports[pod.uid] = _LastReport(pod, (reason, message), now_ns)
             return [_report(pod, reason, message)]
@@ -66,9 +75,6 @@ class PendingReports:
         if last.reported == (reason, message):
             last.deferred = None
             self._deferred.discard(pod.uid)
-            return []
-        if pod.uid in self.kept:
-            last.deferred = (reason, message)
             return []
         free_ns = last.at_ns + self._delay_ns(last, (reason, message))
         if now_ns < free_ns:
@@ -96,14 +102,15 @@ class PendingReports:
         return self._deferred.first_key()
 
     def cancel_deferred(self, uid: PodUid) -> None:
-        """The pod is no longer pending: drop its deferred report."""
+        """The pod is no longer pending: drop its deferred report, and what was kept."""
+        self.kept.pop(uid, None)
         self._deferred.discard(uid)
         last = self._last_reports.get(uid)
         if last is not None:
             last.deferred = None
 
     def forget(self, uid: PodUid) -> None:
-        self.kept.discard(uid)
+        self.kept.pop(uid, None)
         self._last_reports.pop(uid, None)
         self._deferred.discard(uid)
 

@@ -2,20 +2,23 @@
 bound ones."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from policysched.kube.decode.pods import _refused_bind
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.gangs.bind_failures import GangBindFailures, Obstacle
 from policysched.scheduler.in_flight_binds import GangBindFailure
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.policy_permissions import NamespaceSelection, PolicyPermissions, VictimCeiling
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.queue.gang_registry import QueuedGang
-from tests.builders import node, pod
+from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import GANG, Rig
 from tests.volumes import claim, storage_class, using, volume
 
@@ -29,9 +32,12 @@ def members(count: int, *, least: int | None = None) -> list[Pod]:
 
 
 def attempted(
-    text: str, *pods: Pod, permissions: PolicyPermissions | None = None
+    text: str,
+    *pods: Pod,
+    permissions: PolicyPermissions | None = None,
+    limits: SchedulerLimits | None = None,
 ) -> tuple[Rig, list[PodUid]]:
-    rig = Rig(text, node("a", cpu="9"), *pods, permissions=permissions)
+    rig = Rig(text, node("a", cpu="9"), *pods, permissions=permissions, limits=limits)
     rig.settle()
     return rig, [bind.uid for bind in rig.of(c.Bind)]
 
@@ -142,6 +148,116 @@ def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> No
     assert [bind.name for bind in rig.of(c.Bind)].count("w1") == 2
 
 
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_a_refused_eviction_is_tried_again_with_a_bounded_wait_and_reported_once(forbidden: bool) -> None:
+    rig, (first, second, third) = attempted(EVICT, *members(3))
+    rig.handle(e.NodeUpdated(node("a", cpu="2")))
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+
+    tried_s = []
+    for _ in range(7):
+        began_ns, count = rig.now_ns, len(rig.of(c.Evict))
+        rig.handle(e.EvictionRefused(second, f"webhook at {rig.now_ns}: no", forbidden=forbidden))
+        while len(rig.of(c.Evict)) == count:
+            rig.pass_time(1)
+        tried_s.append((rig.now_ns - began_ns) // 10**9)
+    rig.handle(e.Evicted(second, (first, third)))
+    rig.pass_time(1000)
+
+    assert tried_s == ([300] * 7 if forbidden else [10, 20, 40, 80, 160, 160, 160])
+    assert {tuple(victim.name for victim in evict.victims) for evict in rig.of(c.Evict)} == {("w0", "w2")}
+    assert len(failures(rig)) == 2
+    assert "; the eviction of its bound members is tried again: webhook at" in failures(rig)[1]
+    assert len(rig.of(c.Evict)) == 8
+    assert not rig.scheduler.core.reports.kept
+    assert not rig.scheduler.core.binds.gang_failures
+
+
+def test_a_gang_that_is_whole_again_keeps_its_members_after_a_refused_eviction() -> None:
+    rig, (first, second, third) = attempted(EVICT, *members(3))
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+
+    rig.handle(e.EvictionRefused(second, "no"))
+    rig.pass_time(5)
+    confirm(rig, second)
+    rig.pass_time(600)
+
+    assert len(rig.of(c.Evict)) == 1
+    assert not rig.scheduler.core.binds.gang_failures
+
+
+def test_the_next_leader_tries_a_refused_eviction_again() -> None:
+    rig, (first, second, third) = attempted(EVICT, *members(3))
+    rig.handle(e.NodeUpdated(node("a", cpu="2")))
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+    rig.handle(e.EvictionRefused(second, "no"))
+    rig.pass_time(300)
+    condition = {"type": "PodScheduled", "status": "False", "message": rig.pending_message("w1")}
+    w0, w1, w2 = members(3)
+
+    refused_bind = _refused_bind({"conditions": [condition]})
+    leader = Rig(
+        EVICT,
+        node("a", cpu="2"),
+        placed(w0, "a"),
+        placed(w2, "a"),
+        replace(pending(w1), refused_bind=refused_bind),
+    )
+    leader.settle()
+
+    assert refused_bind == "binding to a was refused: no"
+    assert evicted(leader) == {"w0", "w2"}
+
+
+def test_refused_evictions_of_many_gangs_are_tried_again_one_in_a_call() -> None:
+    pods = [
+        pod(f"{group}{number}", labels={"group": group, "least": "2"}, cpu="1")
+        for group in "abcd"
+        for number in (0, 1)
+    ]
+    rig, _ = attempted(EVICT, *pods)
+    uids = {bind.name: bind.uid for bind in rig.of(c.Bind)}
+    rig.handle(e.NodeUpdated(node("a", cpu="4")))
+    for group in "abcd":
+        confirm(rig, uids[f"{group}0"])
+        refuse(rig, uids[f"{group}1"])
+        rig.handle(e.EvictionRefused(uids[f"{group}1"], "no"))
+    before = len(rig.of(c.Evict))
+
+    rig.now_ns += 10 * 10**9
+    counts = []
+    while rig.scheduler.ready(rig.now_ns):
+        commands = rig.scheduler.decide(rig.now_ns)
+        counts.append(sum(isinstance(command, c.Evict) for command in commands))
+
+    assert before == 4
+    assert max(counts) == 1
+    assert sum(counts) == 4
+
+
+def test_the_breaker_counts_a_victim_once_however_often_its_eviction_is_refused() -> None:
+    owned = [replace(member, owner_kind="Job", owner_name="train") for member in members(3)]
+    limits = SchedulerLimits(repeat_evictions_max=2)
+    rig, (first, second, third) = attempted(EVICT, *owned, limits=limits)
+    rig.handle(e.NodeUpdated(node("a", cpu="2")))
+    confirm(rig, first)
+    confirm(rig, third)
+    refuse(rig, second)
+
+    for _ in range(3):
+        rig.handle(e.EvictionRefused(second, "no"))
+        rig.pass_time(160)
+
+    assert len(rig.of(c.Evict)) == 4
+    assert [event for event in rig.of(c.ReportPolicyEvent) if event.reason == "PreemptionStopped"] == []
+
+
 @pytest.mark.parametrize("refused", [False, True], ids=["evicted", "refused"])
 def test_the_condition_names_the_refused_bind_until_the_evictions_are_answered(refused: bool) -> None:
     """The next leader reads there that bound members are to be evicted."""
@@ -156,11 +272,16 @@ def test_the_condition_names_the_refused_bind_until_the_evictions_are_answered(r
     reported.append(rig.pending_message("w1"))
 
     rig.handle(e.EvictionRefused(second, "no") if refused else e.Evicted(second, (first, third)))
-    rig.pass_time(30)
+    rig.pass_time(60)
+    reported.append(rig.pending_message("w1"))
 
-    assert reported == ["binding to a was refused: no"] * 2
+    assert [str(message).startswith("binding to a was refused: no") for message in reported] == [
+        True,
+        True,
+        refused,
+    ]
+    assert all("members fit now" in str(message) for message in reported)
     assert evicted(rig) == {"w0", "w2"}
-    assert "members fit now" in str(rig.pending_message("w1"))
 
 
 def test_the_condition_of_a_gang_that_keeps_its_members_is_the_latest() -> None:
@@ -260,9 +381,14 @@ evict_rest = DefaultPreemption.evict_rest_of_gang
 
 
 def only_the_first(
-    self: DefaultPreemption, failed: Pod, pods: tuple[Pod, ...], reason: str, now_ns: int
+    self: DefaultPreemption,
+    gang_id: GangId,
+    failure: GangBindFailure,
+    pods: tuple[Pod, ...],
+    reason: str,
+    now_ns: int,
 ) -> None:
-    evict_rest(self, failed, pods[:1], reason, now_ns)
+    evict_rest(self, gang_id, failure, pods[:1], reason, now_ns)
 
 
 def nothing_is_cancelled(
@@ -270,7 +396,7 @@ def nothing_is_cancelled(
 ) -> bool:
     for uid in self._unbound(gang):
         self._core.binds.in_flight[uid].awaited_by.add(gang.id)
-    del self._core.binds.due_gang_failures[gang.id]
+    self._core.binds.due_gang_failures.discard(gang.id)
     return not self._unbound(gang)
 
 
@@ -278,7 +404,7 @@ BUGS: dict[str, tuple[type, str, Callable[..., object]]] = {
     "nothing is cancelled": (GangBindFailures, "_withdraw_unbound", nothing_is_cancelled),
     "binds that were sent are not awaited": (GangBindFailures, "_unbound", lambda *_: []),
     "one member is evicted": (DefaultPreemption, "evict_rest_of_gang", only_the_first),
-    "nobody is evicted": (GangBindFailures, "_obstacle", lambda *_: "they keep their nodes"),
+    "nobody is evicted": (GangBindFailures, "_obstacle", lambda *_: Obstacle("they keep their nodes")),
 }
 
 

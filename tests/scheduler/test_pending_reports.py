@@ -43,7 +43,7 @@ def test_a_count_that_changes_all_the_time_is_reported_at_most_every_five_minute
     assert "only 1999 of" in told.sent[-1][1]
 
 
-def test_a_report_that_is_kept_is_sent_at_once_and_what_follows_it_after_the_release() -> None:
+def test_later_reports_begin_with_one_that_is_kept_until_the_release() -> None:
     told = Told()
     told.tell(0, "waits")
 
@@ -52,14 +52,31 @@ def test_a_report_that_is_kept_is_sent_at_once_and_what_follows_it_after_the_rel
     ]
     told.tell(1, "refused", "SchedulerError")
     told.tell(20, "no room")
-    told.tell(40, "no room left")
+    told.tell(21, "no room left")
     told.wait(60)
-    before = [*told.sent]
     told.reports.release(pod("web").uid)
     told.wait(70)
 
-    assert before == [(0, "waits"), (0, "refused")]
-    assert [message for _, message in told.sent[2:]] == ["no room left"]
+    assert [message for _, message in told.sent] == [
+        "waits",
+        "refused",
+        "refused; since then: no room",
+        "refused; since then: no room left",
+        "no room left",
+    ]
+
+
+def test_what_was_kept_is_dropped_with_a_pod_that_is_placed() -> None:
+    told = Told()
+    told.reports.keep(pod("web"), "SchedulerError", "refused", 0)
+    told.tell(20, "no room")
+
+    told.reports.cancel_deferred(pod("web").uid)
+    told.reports.release(pod("web").uid)
+    told.wait(100)
+
+    assert told.sent == [(20, "refused; since then: no room")]
+    assert not told.reports.kept
 
 
 def test_the_order_of_reasons_follows_their_counts_and_is_no_other_cause() -> None:

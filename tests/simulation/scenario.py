@@ -72,7 +72,7 @@ def quiet_profile() -> FaultProfile:
 
 class DelayedBindTransport:
     """A transport on which the first bind of each pod in `late` arrives after its timeout, and
-    binds of pods in `lost` never arrive. Those of pods in `refused` are answered with 403.
+    binds of pods in `lost` never arrive. Those of pods in `refused` are answered with 403, and deletes of those in `kept`.
     """
 
     def __init__(self, inner: Transport) -> None:
@@ -80,10 +80,12 @@ class DelayedBindTransport:
         self.late: set[str] = set()
         self.lost: set[str] = set()
         self.refused: set[str] = set()
+        self.kept: set[str] = set()
 
     async def request(self, request: ApiRequest) -> ApiResponse:
         pod = request.path.split("/")[-2] if request.path.endswith("/binding") else ""
-        if pod in self.refused:
+        is_kept = request.method == "DELETE" and request.path.split("/")[-1] in self.kept
+        if pod in self.refused or is_kept:
             message = {"kind": "Status", "reason": "Forbidden", "message": "denied by a webhook"}
             return ApiResponse(403, orjson.dumps(message))
         if pod in self.late | self.lost:

@@ -17,8 +17,9 @@ from policysched.kube.write import bind as binding
 from policysched.kube.write.evict import Evictor
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.scheduler.commands import Bind, Evict, Victim
+from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs import gang_preemption
-from policysched.scheduler.gangs.bind_failures import GangBindFailures
+from policysched.scheduler.gangs.bind_failures import GangBindFailures, Obstacle
 from policysched.scheduler.pending_reports import PendingReports
 from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.preemption import victim_selection
@@ -118,6 +119,27 @@ async def a_gang_is_attempted_between_a_refused_bind_and_a_restart(world: Scenar
     await world.check_at_rest()
     if "one" in world.nodes_by_pod():
         world.fail("a bound member of a refused gang stays after an attempt and a restart")
+
+
+async def a_webhook_refuses_to_evict_the_rest_of_a_gang(world: Scenario) -> None:
+    """For a minute, before and after another leader."""
+    leader = await _leader_of_a_gang_with_a_refused_bind(world)
+    assert world.transport is not None
+    world.transport.kept.add("one")
+    world.transport.lost.clear()
+    _set_cpu(world, "2")
+    await asyncio.sleep(30.0)
+    leader.kill()
+    world.start("next")
+    assert world.transport is not None
+    world.transport.kept.add("one")
+    await asyncio.sleep(60.0)
+    if "one" not in world.nodes_by_pod():
+        world.fail("a pod is evicted that a webhook protects")
+    world.transport.kept.clear()
+    await world.check_at_rest(after_s=90.0)
+    if "one" in world.nodes_by_pod():
+        world.fail("a bound member of a refused gang stays after a refused eviction")
 
 
 async def _leader_of_a_gang_with_a_refused_bind(world: Scenario) -> Replica:
@@ -230,7 +252,7 @@ def gang_preemption_ignores_topology() -> AbstractContextManager[Any]:
 
 
 def bound_members_of_a_refused_gang_stay() -> AbstractContextManager[Any]:
-    return patch.object(GangBindFailures, "_obstacle", lambda *_: "they keep their nodes")
+    return patch.object(GangBindFailures, "_obstacle", lambda *_: Obstacle("they keep their nodes"))
 
 
 def a_restart_forgets_refused_binds() -> AbstractContextManager[Any]:
@@ -239,6 +261,10 @@ def a_restart_forgets_refused_binds() -> AbstractContextManager[Any]:
 
 def later_reports_replace_a_refused_bind() -> AbstractContextManager[Any]:
     return patch.object(PendingReports, "keep", lambda *_: [])
+
+
+def refused_evictions_of_a_gang_are_not_tried_again() -> AbstractContextManager[Any]:
+    return patch.object(SchedulerCore, "defer_gang_eviction", lambda *_: None)
 
 
 def the_preemptor_is_marked_as_a_victim() -> AbstractContextManager[Any]:
@@ -311,6 +337,11 @@ SCENARIO_BUGS = (
         later_reports_replace_a_refused_bind,
         a_gang_is_attempted_between_a_refused_bind_and_a_restart,
         (r"stays after an attempt and a restart",),
+    ),
+    ScenarioBug(
+        refused_evictions_of_a_gang_are_not_tried_again,
+        a_webhook_refuses_to_evict_the_rest_of_a_gang,
+        (r"stays after a refused eviction",),
     ),
     ScenarioBug(
         running_gangs_are_evicted_in_part,

@@ -25,6 +25,7 @@ from policysched.kube.decode.volumes import decode_claim_uses, decode_disks, dec
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import (
     REFUSED_BIND,
+    SINCE_REFUSED_BIND,
     ContainerEvent,
     KubeletRejection,
     ObservedPod,
@@ -199,7 +200,7 @@ def _refused_bind(status: Json) -> str:
     for condition in status.get("conditions") or ():
         message = str(condition.get("message") or "")
         if condition.get("type") == "PodScheduled" and REFUSED_BIND.match(message):
-            return message
+            return message.partition(SINCE_REFUSED_BIND)[0]
     return ""
 
 

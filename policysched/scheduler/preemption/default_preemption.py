@@ -18,6 +18,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.in_flight_binds import GangBindFailure
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.best_candidate_search import find_best_candidate, rejection_reasons
 from policysched.scheduler.preemption.candidate_search import NOT_SEARCHED, find_candidates, no_evictable_pods
@@ -50,7 +51,7 @@ from policysched.scheduler.preemption.preemption_result import NoPreemption, Pre
 from policysched.scheduler.preemption.running_gangs import EvictablePods
 from policysched.scheduler.preemption.victim_selection import Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, gang_evicts_after_ns
 from policysched.scheduler.steps import Steps
@@ -249,9 +250,11 @@ class DefaultPreemption:
         )
         self.evictions.begin(eviction)
 
-    def evict_rest_of_gang(self, failed: Pod, members: tuple[Pod, ...], message: str, now_ns: int) -> None:
-        """Evict the bound members of a gang that cannot run, because `failed` could not be bound."""
-        eviction = Eviction(failed, None, now_ns)
+    def evict_rest_of_gang(
+        self, gang_id: GangId, failure: GangBindFailure, members: tuple[Pod, ...], message: str, now_ns: int
+    ) -> None:
+        """Evict the bound members of a gang that cannot run, because a pod of it could not be bound."""
+        eviction = Eviction(failure.pod, None, now_ns, rest_of=gang_id, counted=failure.counted_victims)
         for member in members:
             self.evictions.add_victim(eviction, member)
         self.evictions.begin(eviction, message)

@@ -97,8 +97,10 @@ class EvictionTracker:
             eviction.victims[victim.uid] = Victim(
                 victim.uid, victim.namespace, victim.name, observed.generation
             )
-            warning = None if victim.uid in leaving else self.breaker.record(victim, eviction.decided_ns)
-            eviction.warnings += [] if warning is None else [warning]
+            if victim.uid not in leaving and victim.uid not in eviction.counted:
+                eviction.counted.add(victim.uid)
+                warning = self.breaker.record(victim, eviction.decided_ns)
+                eviction.warnings += [] if warning is None else [warning]
         if len(eviction.first_names) < _NAMES_MAX:
             eviction.first_names.append(victim.full_name)
 
@@ -126,20 +128,15 @@ class EvictionTracker:
         self.leaving.end(eviction)
         return eviction
 
-    def _end_answered(self, preemptor: PodUid) -> Eviction | None:
-        eviction = self._end_eviction(preemptor)
-        # Of the rest of its gang: the next leader has nothing left to do.
-        if eviction is not None and eviction.node is None:
-            self._core.reports.release(preemptor)
-        return eviction
-
     # ── the answers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def on_evicted(self, preemptor: PodUid, victims: tuple[PodUid, ...], now_ns: int) -> None:
         """All victims are terminating or gone."""
-        eviction = self._end_answered(preemptor)
+        eviction = self._end_eviction(preemptor)
         if eviction is None:
             return
+        if eviction.rest_of is not None:
+            self._core.end_gang_failure(eviction.rest_of, preemptor)
         self._record_deletions(eviction, victims, leaving=eviction.victims)
         self.refused.record_success(eviction.victims[uid] for uid in victims if uid in eviction.victims)
         awaited = {*eviction.victims, *eviction.terminating, *eviction.gang_victims}
@@ -160,9 +157,9 @@ class EvictionTracker:
         )
 
     def on_eviction_refused(self, event: EvictionRefused, now_ns: int) -> None:
-        """The eviction was refused: the pod stays pending and loses its nomination."""
+        """The eviction was refused: the pod stays pending and loses its nomination. The rest of a gang is evicted later."""
         core, preemptor = self._core, event.preemptor
-        eviction = self._end_answered(preemptor)
+        eviction = self._end_eviction(preemptor)
         if eviction is None:
             return
         self._record_deletions(eviction, event.victims, leaving=(*event.victims, *event.gone))
@@ -170,6 +167,10 @@ class EvictionTracker:
             self._forbid(event.reason, now_ns)
         if event.refused is not None and event.refused in core.cache.pods:
             self.refused.record(eviction.victims[event.refused], now_ns, eviction.decided_ns)
+        if eviction.rest_of is not None:
+            core.defer_gang_eviction(
+                eviction.rest_of, preemptor, event.reason, self.forbidden_until_ns, now_ns
+            )
         # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not event.forbidden)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import AbandonEviction, Victim
+from policysched.scheduler.queue.gang_registry import GangId
 
 
 @dataclass(slots=True)
@@ -18,7 +19,8 @@ class Eviction:
 
     `terminating`: victims that were terminating already. `requeue_wanted`: an event arrived
     meanwhile that may help the pod. `gang_victims`: victims of answered evictions for other members
-    of its gang. `first_names` of the victims are for the log, `warnings` for the policy.
+    of its gang. `first_names` of the victims are for the log, `warnings` for the policy. `rest_of`: the gang whose bound members
+    the victims are. `counted`: those that the breaker has counted.
     """
 
     pod: Pod
@@ -30,6 +32,8 @@ class Eviction:
     gang_victims: set[PodUid] = field(default_factory=set)
     first_names: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    rest_of: GangId | None = None
+    counted: set[PodUid] = field(default_factory=set)
 
 
 def abandoned(eviction: Eviction | None) -> list[AbandonEviction]:
