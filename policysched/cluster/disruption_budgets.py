@@ -15,13 +15,9 @@ from policysched.model.selectors import LabelSelector
 from policysched.model.workloads import DisruptionBudget
 
 _BUDGETS_MAX, _KEYS_MAX = 16, 32
-"""Of a pod: the budgets that select it, and its labels that budgets require something of. An eviction of one that has more
-violates a budget, so that whoever preempts does not count in thousands. Its owner gains nothing: a budget that allows no disruption
+"""Of a pod: the budgets that select it, and its labels that budgets require something of. An eviction of one that has more, or of
+each pod of a namespace with more budgets than are indexed, violates a budget, so that whoever preempts does not count in thousands. Its owner gains nothing: a budget that allows no disruption
 does the same, and the eviction API refuses pods of two budgets."""
-
-_INDEXED_MAX = 4_096
-"""Budgets of a namespace that are compared with its pods. With more an eviction of each of its pods violates one: what a comparison
-takes, and the memory for each value of a selector, grow with their number."""
 
 _MATCHES_MAX = 64
 """Of classes of pods of a gang and their budgets: with more of them each node would ask about hundreds of members."""
@@ -31,24 +27,10 @@ _TOO_MANY = DisruptionBudget("", "", None, -(2**31), frozenset())
 
 @dataclass(slots=True)
 class _NamespaceBudgets:
-    """The budgets of a namespace by name. `selectors` lacks those that select nothing, and those `beyond` its limit."""
+    """The budgets of a namespace by name. `selectors` lacks those that select nothing."""
 
     budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
     selectors: SelectorIndex = field(default_factory=SelectorIndex)
-    beyond: dict[str, LabelSelector] = field(default_factory=dict)
-
-    def put_selector(self, name: str, selector: LabelSelector) -> None:
-        self.remove_selector(name)
-        if len(self.selectors) < _INDEXED_MAX:
-            self.selectors.put(name, selector)
-        else:
-            self.beyond[name] = selector
-
-    def remove_selector(self, name: str) -> None:
-        self.selectors.remove(name)
-        self.beyond.pop(name, None)
-        if self.beyond and len(self.selectors) < _INDEXED_MAX:
-            self.selectors.put(*self.beyond.popitem())
 
 
 class DisruptionBudgets(Collection[DisruptionBudget]):
@@ -74,16 +56,16 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
         if before is not None and before.selector == budget.selector:
             return
         if budget.selector is not None and budget.selector.requirements:
-            of.put_selector(budget.name, budget.selector)
+            of.selectors.put(budget.name, budget.selector)
         else:
-            of.remove_selector(budget.name)
+            of.selectors.remove(budget.name)
 
     def remove(self, namespace: str, name: str) -> None:
         """A budget that does not exist is ignored."""
         of = self._namespaces.get(namespace)
         if of is None or of.budgets.pop(name, None) is None:
             return
-        of.remove_selector(name)
+        of.selectors.remove(name)
         if not of.budgets:
             del self._namespaces[namespace]
 
@@ -92,7 +74,7 @@ class DisruptionBudgets(Collection[DisruptionBudget]):
         of = self._namespaces.get(pod.namespace)
         if of is None or not pod.labels:
             return []
-        names = None if of.beyond else of.selectors.selecting(pod.labels, _BUDGETS_MAX, _KEYS_MAX)
+        names = of.selectors.selecting(pod.labels, _BUDGETS_MAX, _KEYS_MAX)
         if names is None:
             return [_TOO_MANY]
         budgets = [of.budgets[name] for name in names]

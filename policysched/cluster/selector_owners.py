@@ -2,15 +2,16 @@
 constraints.
 
 The default selector of a pod combines the selectors of its Services and its controller
-(ReplicationController, ReplicaSet or StatefulSet). Services are indexed by one of their labels;
+(ReplicationController, ReplicaSet or StatefulSet). The selectors of Services are indexed; default
 selectors are cached until one of these objects changes. Source: `DefaultSelector` in kubernetes'
 `pkg/scheduler/framework/plugins/helper`.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from policysched.cluster.selector_index import SelectorIndex
 from policysched.model.pods import Pod
 from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import SelectorOwner, SelectorOwnerKind
@@ -22,11 +23,11 @@ _SELECTORS_CACHED_MAX, _CHARACTERS_CACHED_MAX = 16384, 2**24
 _CHARACTERS_PER_LABEL = 128  # short labels take more than their characters
 
 REQUIREMENTS_MAX = 256
-"""A pod whose default selector would have more is not spread by default: whoever writes thousands of requirements wants to
-make decisions slow."""
+"""A pod whose default selector would have more is not spread by default, nor one that has more labels of which Services require
+something: whoever writes thousands of them wants to make decisions slow. Nor is any pod of a namespace with more Services
+than are indexed."""
 
-COMPARED_MAX = 10_000
-"""The same for the requirements of all Services that may select it: about 2 ms."""
+_NO_SERVICES = SelectorIndex()
 
 CONTROLLER_KINDS: Mapping[tuple[str, str], SelectorOwnerKind] = {
     ("v1", "ReplicationController"): "ReplicationController",
@@ -51,9 +52,7 @@ class SelectorOwners:
     def __init__(self) -> None:
         self.by_key: dict[SelectorOwnerKey, SelectorOwner] = {}
         self.version = 0
-        self._services: dict[
-            tuple[str, str, str], dict[str, SelectorOwner]
-        ] = {}  # by namespace and one label
+        self._services: dict[str, SelectorIndex] = {}  # by namespace
         self._default_selectors: dict[Hashable, DefaultSelector | None] = {}
         self._characters = 0  # of the labels in their keys
 
@@ -65,8 +64,11 @@ class SelectorOwners:
             return False
         self._unindex(before)
         self.by_key[key] = selector_owner
-        if (index_key := _index_key(selector_owner)) is not None:
-            self._services.setdefault(index_key, {})[selector_owner.name] = selector_owner
+        selector = selector_owner.selector
+        if selector_owner.kind == "Service" and selector is not None and selector.requirements:
+            index = self._services.setdefault(selector_owner.namespace, SelectorIndex())
+            # As many labels as a pod that is spread by default has, and one more.
+            index.put(selector_owner.name, LabelSelector(selector.requirements[: REQUIREMENTS_MAX + 1]))
         self._changed()
         return True
 
@@ -97,15 +99,11 @@ class SelectorOwners:
             return selector
 
     def _default_selector(self, pod: Pod) -> DefaultSelector | None:
-        labels: dict[str, str] = {}
-        compared = 0
-        for service in self._services_of(pod):
-            assert service.selector is not None, f"{service} is indexed without a selector"
-            compared += len(service.selector.requirements)
-            if compared > COMPARED_MAX:
-                return None
-            if service.selector.selects(pod.labels):
-                labels.update(_selected_labels(service))
+        services = self._services.get(pod.namespace, _NO_SERVICES)
+        keys = services.required_keys(pod.labels, REQUIREMENTS_MAX)
+        if keys is None:
+            return None
+        labels = {key: pod.labels[key] for key in keys}
         kind = CONTROLLER_KINDS.get((pod.owner_api, pod.owner_kind))
         owner = None if kind is None else self.by_key.get((kind, pod.namespace, pod.owner_name))
         controller_requirements: tuple[SelectorRequirement, ...] = ()
@@ -122,36 +120,19 @@ class SelectorOwners:
         selector = LabelSelector(requirements)
         return DefaultSelector(selector, selector.selects(pod.labels))
 
-    def _services_of(self, pod: Pod) -> Iterator[SelectorOwner]:
-        """Those that may select the pod."""
-        for key, value in pod.labels.items():
-            yield from self._services.get((pod.namespace, key, value), {}).values()
-
     def _unindex(self, before: SelectorOwner | None) -> None:
-        if before is not None and (index_key := _index_key(before)) is not None:
-            del self._services[index_key][before.name]
-            if not self._services[index_key]:
-                del self._services[index_key]
+        if before is not None and before.kind == "Service" and before.namespace in self._services:
+            self._services[before.namespace].remove(before.name)
+            if not self._services[before.namespace]:
+                del self._services[before.namespace]
 
     def _changed(self) -> None:
         self.version += 1
         self._default_selectors.clear()
 
 
-def _index_key(selector_owner: SelectorOwner) -> tuple[str, str, str] | None:
-    """Namespace and first label of a Service's selector. None: no Service, or it selects nothing."""
-    if (
-        selector_owner.kind != "Service"
-        or selector_owner.selector is None
-        or not selector_owner.selector.requirements
-    ):
-        return None
-    first = selector_owner.selector.requirements[0]
-    return selector_owner.namespace, first.key, first.values[0]
-
-
 def _selected_labels(selector_owner: SelectorOwner) -> Mapping[str, str]:
-    """The labels that a Service or ReplicationController selects; these select by equality only."""
+    """The labels that a ReplicationController selects; it selects by equality only."""
     return (
         {}
         if selector_owner.selector is None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policysched.cluster import disruption_budgets
+from policysched.cluster import selector_index
 from policysched.cluster.disruption_budgets import (
     BudgetsAfterEvictions,
     DisruptionBudgets,
@@ -202,7 +202,7 @@ def test_a_pod_whose_budgets_require_something_of_very_many_labels_violates_one(
 
 def test_each_pod_of_a_namespace_with_very_many_budgets_violates_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the values that their selectors list would otherwise take memory for each budget of the namespace."""
-    monkeypatch.setattr(disruption_budgets, "_INDEXED_MAX", 3)
+    monkeypatch.setattr(selector_index, "SELECTORS_MAX", 3)
     index, plain = DisruptionBudgets(), dict[str, DisruptionBudget]()
     pods = [db(f"p{number}", labels={"number": str(number)}) for number in range(6)]
     for number in range(6):

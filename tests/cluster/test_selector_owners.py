@@ -1,10 +1,12 @@
 """Default selectors from Services and controllers."""
 
 from collections.abc import Callable
+from random import Random
 
 import pytest
 
-from policysched.cluster import selector_owners
+from policysched.cluster import selector_index, selector_owners
+from policysched.cluster.selector_index import SelectorIndex
 from policysched.cluster.selector_owners import DefaultSelector, SelectorOwners
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.selectors import LabelSelector, SelectorRequirement
@@ -102,13 +104,26 @@ def test_only_changes_of_selectors_cause_an_event() -> None:
         test_changing_or_deleting_a_service_changes_the_default_selector,
     ],
 )
-def test_a_service_indexed_by_the_wrong_label_is_detected(
+def test_a_service_that_is_not_found_is_detected(
     check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selector_owners, "_index_key", lambda _: ("default", "app", "db"))
+    monkeypatch.setattr(SelectorIndex, "put", lambda *_: None)
 
     with pytest.raises(AssertionError):
         check()
+
+
+def test_of_random_services_those_are_found_that_select_the_pod() -> None:
+    for number in range(200):
+        random = Random(number)
+        pairs = [{key: random.choice("xy") for key in random.sample("abcd", 2)} for _ in range(6)]
+        web = pod(labels={key: random.choice("xy") for key in random.sample("abcde", random.randint(0, 4))})
+
+        found = known(*[service(f"s{at}", **each) for at, each in enumerate(pairs)]).default_selector(web)
+
+        selecting = [each.items() for each in pairs if each.items() <= web.labels.items()]
+        expected = labels(**dict(sorted({pair for each in selecting for pair in each})))
+        assert (() if found is None else found.label_selector.requirements) == expected
 
 
 @pytest.mark.parametrize("count", [selector_owners.REQUIREMENTS_MAX, selector_owners.REQUIREMENTS_MAX + 1])
@@ -122,10 +137,43 @@ def test_a_selector_with_very_many_requirements_spreads_no_pods(count: int) -> N
     assert (found is not None) == (count <= selector_owners.REQUIREMENTS_MAX)
 
 
-def test_a_pod_is_compared_with_few_services() -> None:
+def test_thousands_of_services_are_compared_with_a_pod_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each change of a Service in any namespace makes the next decision about the pod compare it again."""
-    pairs = {f"key-{number}": "a" for number in range(100)}
-    few, many = (known(*[service(f"s{at}", **pairs) for at in range(count)]) for count in (100, 101))
+    compared: list[LabelSelector] = []
+    selects = LabelSelector.selects
+    owners = known(*[service(f"s{number}", app="web") for number in range(1_000)])
+    monkeypatch.setattr(
+        LabelSelector, "selects", lambda self, labels: compared.append(self) or selects(self, labels)
+    )
 
-    assert few.default_selector(pod(labels=pairs)) is not None
-    assert many.default_selector(pod(labels=pairs)) is None
+    assert owners.default_selector(pod(labels=WEB)) == DefaultSelector(LabelSelector(labels(app="web")), True)
+    assert len(compared) == 1, "with its own default selector"
+
+
+@pytest.mark.parametrize("count", [selector_owners.REQUIREMENTS_MAX, selector_owners.REQUIREMENTS_MAX + 1])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_pod_with_very_many_labels_that_services_select_is_not_spread(
+    count: int, *, together: bool
+) -> None:
+    pairs = {f"key-{number}": "a" for number in range(count)}
+    one, one_each = service("all", **pairs), [service(f"s-{key}", **{key: "a"}) for key in pairs]
+
+    found = known(*[one] if together else one_each).default_selector(pod(labels=pairs))
+
+    assert (found is not None) == (count <= selector_owners.REQUIREMENTS_MAX)
+
+
+def test_no_pod_of_a_namespace_with_more_services_than_are_indexed_is_spread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(selector_index, "SELECTORS_MAX", 2)
+    owners = known(
+        service("web", app="web"), service("other", app="other"), service("elsewhere", namespace="x")
+    )
+    few = owners.default_selector(pod(labels=WEB))
+    owners.put(service("third", app="third"))
+    many = owners.default_selector(pod(labels=WEB))
+    owners.drop("Service", "default", "other")
+
+    assert few is not None and many is None
+    assert owners.default_selector(pod(labels=WEB)) == few
