@@ -137,6 +137,7 @@ class PodEnqueuer:
         ready = []
         for pod in pods:
             self._core.queue.remove(pod, now_ns)
+            result = None
             if not pod.pod.gates and not pod.gang_failure and not pod.in_error_backoff:
                 result = self._pre_enqueue(pod, now_ns)
                 if result.rejection is None and result.gang_terms is None:
@@ -145,10 +146,12 @@ class PodEnqueuer:
                     ready.append(pod)
                     continue
             with raises_for(pod.object_id):
-                self._place_in_queue(pod, now_ns, "PolicyChange")
+                self._place_in_queue(pod, now_ns, "PolicyChange", result)
         self._core.queue.enqueue_many(policy, ready, "PolicyChange")
 
-    def _place_in_queue(self, pod: PendingPod, now_ns: int, event: str) -> None:
+    def _place_in_queue(
+        self, pod: PendingPod, now_ns: int, event: str, result: PreEnqueueResult | None = None
+    ) -> None:
         core, gates = self._core, pod.pod.gates
         self._group_problems.discard(pod)
         if gates:
@@ -158,7 +161,7 @@ class PodEnqueuer:
         if pod.gang_failure:
             self._reject(pod, pod.gang_failure, now_ns)
             return
-        result = self._pre_enqueue(pod, now_ns)
+        result = result or self._pre_enqueue(pod, now_ns)
         if result.rejection is not None:
             self._reject(pod, result.rejection, now_ns)
             return

@@ -44,7 +44,7 @@ class PolicyPods(Protocol):
         now_ns: int,
         precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
         *,
-        at_once: bool,
+        before_attempts: bool,
     ) -> None: ...
 
 
@@ -238,7 +238,7 @@ class PolicyReload:
         unparking = self._in_preparation[policy].unparking
         self._drop_preparation(policy)
         if unparking is not None and policy in self._core.policies.running:
-            self._pods.enqueue_again(policy, now_ns, at_once=False)
+            self._pods.enqueue_again(policy, now_ns, before_attempts=False)
 
     def _prepare(self, preparation: _PlanInPreparation, now_ns: int, *, beside_pause: bool) -> None:
         name = preparation.program.name
@@ -268,7 +268,7 @@ class PolicyReload:
             preparation.plan,
             now_ns,
             synced=True,
-            at_once=False,
+            before_attempts=False,
             precomputed=preparation.precomputed,
         )
         self._is_tidy = False
@@ -317,7 +317,7 @@ class PolicyReload:
         except RecursionError:
             self._reject_nesting(program, now_ns)
             return
-        self._activate(program, plan, now_ns, synced=synced, at_once=True)
+        self._activate(program, plan, now_ns, synced=synced, before_attempts=True)
         if plan.pod_totals:
             self._totals_of_active[program.name] = program, core.evaluator.build_totals_in_steps(plan)
             self._turns.add(self._owner(program.name), program.name)
@@ -356,7 +356,7 @@ class PolicyReload:
         now_ns: int,
         *,
         synced: bool,
-        at_once: bool,
+        before_attempts: bool,
         precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
     ) -> None:
         core = self._core
@@ -381,7 +381,7 @@ class PolicyReload:
         if core.canaries.activate(program, plan, self._pods.pods_of(program.name), now_ns):
             core.save_canary("edit", now_ns)
         if synced:
-            self._pods.enqueue_again(program.name, now_ns, precomputed, at_once=at_once)
+            self._pods.enqueue_again(program.name, now_ns, precomputed, before_attempts=before_attempts)
 
     def _forget_removed(self) -> None:
         """Forget removed policies without a key that no pod names, except the latest of each owner. A team can rename its

@@ -8,6 +8,8 @@ dropped, and its pods are enqueued again in slices, between which pods of other 
 No pod of the policy is attempted before the end. What takes long is at the expense of the namespace of the pods (`slice_turns`).
 Pods of others do not wait for a namespace that has taken more than its share of the time: its part ends later.
 
+At a start the pods of all policies are reached in the same slices before the first attempt, but for those that take long.
+
 Placed members of gangs are counted at once: whoever evicts pods reads them. If that takes long, or they are many, they are counted in
 slices, too, without a rest. Before the end none of them is evicted, nor the rest of a gang of which a bind is refused.
 """
@@ -67,6 +69,9 @@ class PolicyTextEvents:
         self._started: set[str] = set()  # policies whose pods were queued by this process
         self._starting: set[str] = set()  # those for the first time
         self._unparking: set[str] = set()  # policies that are about to get a new text
+        self._before_attempts: dict[
+            str, None
+        ] = {}  # policies whose pods are reached before the first attempt of all
 
     def next_time_ns(self) -> None:
         """`slices` and `counts` have their own turns."""
@@ -132,12 +137,12 @@ class PolicyTextEvents:
         now_ns: int,
         precomputed: Mapping[PodUid, PreEnqueueResult] = NO_RESULTS,
         *,
-        at_once: bool,
+        before_attempts: bool,
     ) -> None:
         """Put all pods of the policy into the queue anew: it starts to run, or its text was replaced.
 
-        Parked pods are tried again at once. `precomputed` are results of the new text. `at_once`: not in slices, so that pods
-        of all policies are in the queue before the first attempt, unless that takes long.
+        Parked pods are tried again at once. `precomputed` are results of the new text. `before_attempts`: `take_first` has pods of
+        all policies in the queue before the first attempt, unless that takes long.
         """
         core, running = self._core, self._core.policies.running[policy]
         rules = _rule_names(running.program)
@@ -190,9 +195,19 @@ class PolicyTextEvents:
         if placed[""]:
             self.counts.begin((policy, ""), placed[""], now_ns, at_once=False)
         self.slices.begin((policy, ""), pending[""], now_ns)
-        if at_once:
-            self.counts.finish((policy, ""), now_ns)
-            self.slices.finish((policy, ""), now_ns)
+        if before_attempts:
+            self._before_attempts[policy] = None
+
+    def take_first(self, now_ns: int) -> bool:
+        """At a start: reach a slice of the pods that are to be reached before the first attempt. False: all are."""
+        for policy in list(self._before_attempts):
+            part = policy, ""
+            for changes in (self.counts, self.slices):
+                if left := changes.left(part):
+                    changes.reach(part, left, now_ns)
+                    return True
+            del self._before_attempts[policy]
+        return False
 
     def forget(self, policy: str) -> None:
         """A removed policy without pods."""
@@ -204,6 +219,7 @@ class PolicyTextEvents:
         self._core.queue.drop_policy(policy)
 
     def _discard_parts(self, policy: str) -> None:
+        self._before_attempts.pop(policy, None)
         self._unreached.pop(policy, None)
         self._precomputed.pop(policy, None)
         for namespace in self._parts.pop(policy, ()):

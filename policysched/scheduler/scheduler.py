@@ -250,7 +250,7 @@ class Scheduler:
         self._synced = True
         for name in list(self._core.policies.running):
             with self._core.raises_for_text(self._core.policies.running[name].program):
-                self._policy_text_events.enqueue_again(name, now_ns, at_once=True)
+                self._policy_text_events.enqueue_again(name, now_ns, before_attempts=True)
 
     def _node_updated(self, node: Node, now_ns: int) -> None:
         self.kubelet_rejections.node_updated(node, now_ns)
@@ -295,7 +295,7 @@ class Scheduler:
         elif self.ready(now_ns):
             self._timers.advance(now_ns)
             is_done = self._core.quotas.has_released or self._core.evaluator.refresh_slice()
-            if not is_done and not self.slices.step(now_ns):
+            if not (is_done or self._policy_text_events.take_first(now_ns) or self.slices.step(now_ns)):
                 self._attempts.advance(cost_max, now_ns)
         return self._take_commands(now_ns)
 

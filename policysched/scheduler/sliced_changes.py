@@ -92,11 +92,6 @@ class SlicedChanges(Generic[Key, Item]):
         self._apply_to(key, taken, now_ns)
         return len(taken)
 
-    def finish(self, key: Key, now_ns: int) -> None:
-        """Apply the change to everything that it has not reached."""
-        while left := self.left(key):
-            self._apply_to(key, list(left), now_ns)
-
     def _apply_to(self, key: Key, items: list[Item], now_ns: int) -> None:
         left = self._left[key]
         for item in items:

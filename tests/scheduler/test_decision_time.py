@@ -171,6 +171,7 @@ def test_a_namespace_is_in_its_place_again_when_the_time_is_paid() -> None:
 def test_a_namespace_whose_pods_are_all_placed_owes_nothing() -> None:
     pods = [pod(f"p{index}", namespace="busy", cpu="1") for index in range(40)]
     rig = TimedRig(FIT, node("a", cpu="50"), *pods)
+    rig.scheduler._policy_text_events.take_first(rig.now_ns)
 
     rig.observe(friend())
 

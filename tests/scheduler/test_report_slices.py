@@ -38,6 +38,7 @@ def slices(rig: Rig, seconds: int = 0) -> list[int]:
 
 def test_members_of_an_incomplete_gang_are_reported_in_slices() -> None:
     rig = Rig(WHOLE, *members(MANY, least=5000))
+    rig.settle()
 
     counts = slices(rig, 1)
 
@@ -56,6 +57,7 @@ def test_the_message_of_an_incomplete_gang_is_made_once_for_a_slice(monkeypatch:
 
     monkeypatch.setattr(QueuedGang, "incomplete_message", property(counted))
     rig = Rig(WHOLE, *[member(f"w{number}", least=5000 + number) for number in range(MANY)])
+    rig.settle()
 
     counts = slices(rig, 1)
 
@@ -65,6 +67,7 @@ def test_the_message_of_an_incomplete_gang_is_made_once_for_a_slice(monkeypatch:
 
 def test_reports_that_were_deferred_to_one_time_are_made_in_slices() -> None:
     rig = Rig(WHOLE, *members(MANY, least=5000))
+    rig.settle()
     slices(rig, 1)
     rig.observe(member("more", least=5000))
     slices(rig, 1)
@@ -80,6 +83,7 @@ def test_reports_that_were_deferred_to_one_time_are_made_in_slices() -> None:
 
 def test_a_member_that_is_gone_or_has_a_node_when_its_slice_comes_is_not_reported() -> None:
     rig = Rig(WHOLE, *members(MANY, least=MANY))
+    rig.settle()
     rig.handle(e.PodDeleted(member("w0").uid))
     rig.now_ns += 10**9
     reported = decide(rig)

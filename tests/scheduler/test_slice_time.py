@@ -9,6 +9,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.policy_text_events import PolicyTextEvents
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.gang_registry import POLICY_CHANGE, QueuedGang
 from tests.builders import namespace, node, pending, placed, pod
@@ -265,12 +266,18 @@ def test_at_a_start_the_first_pods_of_a_namespace_are_reached_before_its_others(
     assert rig.placements().keys() & {"first", *(f"p{number}" for number in range(60))} == {"first"}
 
 
+def reach_all(texts: PolicyTextEvents, namespace: str, now_ns: int) -> None:
+    part = "test", namespace
+    while texts.slices.left(part):
+        texts.slices.reach(part, texts.slices.left(part), now_ns)
+
+
 def test_a_namespace_does_not_pay_for_gangs_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """They wait to be released, when the slow pods of the tenant are all reached."""
     rig = gang_at_a_start(monkeypatch, *two_of("f"))
     texts = rig.scheduler._policy_text_events
     texts._unreached["test"].discard("")
-    texts.slices.finish(("test", "friendly"), rig.now_ns)
+    reach_all(texts, "friendly", rig.now_ns)
     [friendly] = rig.scheduler.core.gangs
     friendly.holds.add(POLICY_CHANGE)
     begin, paid = texts.slices.begin, set[str]()
@@ -281,7 +288,7 @@ def test_a_namespace_does_not_pay_for_gangs_of_others(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(texts.slices, "begin", noting)
 
-    texts.slices.finish(("test", "tenant"), rig.now_ns)
+    reach_all(texts, "tenant", rig.now_ns)
 
     assert paid == {"tenant"}
 

@@ -202,16 +202,6 @@ def test_no_member_is_evicted_before_its_gang_is_counted() -> None:
     assert len(evict.victims) == 2, "a gang goes whole"
 
 
-def test_after_a_start_fast_pods_are_in_the_queue_before_the_first_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = Calls(monkeypatch, plans.Plan, "order_key")
-
-    started(calls, FIT)
-
-    assert calls.total == PODS + 1
-
-
 def test_pods_that_changed_while_a_slow_text_got_ready_are_queued_one_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -29,5 +29,7 @@ class NoPendingPods:
     def forget(self, policy: str) -> None:
         del policy
 
-    def enqueue_again(self, policy: str, now_ns: int, precomputed: object = None, *, at_once: bool) -> None:
-        del policy, now_ns, precomputed, at_once
+    def enqueue_again(
+        self, policy: str, now_ns: int, precomputed: object = None, *, before_attempts: bool
+    ) -> None:
+        del policy, now_ns, precomputed, before_attempts
