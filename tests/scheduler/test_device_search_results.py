@@ -11,6 +11,7 @@ from policysched.model.identifiers import NodeName
 from policysched.scheduler import attempt_runner
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from tests.builders import node, placed, pod
 from tests.devices import asking, claim, device_slice, gpu
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_device_gangs import OF_KIND, shared
@@ -145,6 +146,11 @@ def rig_of_shared(what: str, members: int = MEMBERS) -> Rig:
     return rig
 
 
+def fill_nodes(rig: Rig, **more: Any) -> None:
+    """With a pod of lower priority on each node."""
+    rig.observe(*[placed(pod(f"low-{number}", cpu="8", **more), f"n{number}") for number in range(NODES)])
+
+
 OF_SHARED = pytest.mark.parametrize("what", ["by device", "and own devices"])
 
 
@@ -181,6 +187,74 @@ def test_a_gang_that_has_too_many_results_beside_its_members_is_told_so(
     assert "the search for devices has more than 200 results" in (rig.pending_message("member-0") or "")
     rig.pass_time(60)
     assert len(searches) <= 8 * NODES, "nothing is searched again until something changes"
+
+
+@OF_SHARED
+def test_a_gang_that_has_too_many_results_only_with_evictions_is_told_so(
+    what: str, monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    limit_results(monkeypatch, 5 * NODES)
+    rig = rig_of_shared(what)
+    fill_nodes(rig)
+    rig.observe(*[member(number, f"c{number}", priority=10, cpu="1") for number in range(MEMBERS)])
+
+    run(rig)
+
+    message = rig.pending_message("member-0") or ""
+    assert "40 Insufficient cpu. " in message
+    assert "preemption: the search for devices has more than 200 results" in message
+    before = len(searches)
+    rig.pass_time(120)
+    assert len(searches) == before, "nothing is searched again until something changes"
+    assert not rig.of(c.Evict)
+
+
+def test_a_gang_that_has_too_many_results_in_its_second_search_with_evictions_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    """In the order of the queue the small member takes the node of the large one. With the large one first, devices are searched."""
+    limit_results(monkeypatch, 5 * NODES)
+    rig = rig_of_shared("by device")
+    rig.observe(node("n0", cpu="16"), node("n1", cpu="9"))
+    fill_nodes(rig)
+    rig.observe(placed(pod("low-0", cpu="16", priority=-10), "n0"), placed(pod("low-1", cpu="9"), "n1"))
+    rig.observe(*[unclaimed(number, cpu) for number, cpu in enumerate(("9", "16"))])
+    rig.observe(*[member(number, f"c{number}", priority=10, cpu="1") for number in range(2, MEMBERS)])
+
+    run(rig)
+
+    message = rig.pending_message("member-0") or ""
+    assert "40 Insufficient cpu. " in message
+    assert "preemption: the search for devices has more than 200 results" in message
+    before = len(searches)
+    rig.pass_time(120)
+    assert len(searches) == before, "nothing is searched again until something changes"
+
+
+def test_a_gang_that_has_too_many_results_without_borrowers_is_told_so(
+    monkeypatch: pytest.MonkeyPatch, searches: list[Any]
+) -> None:
+    limit_results(monkeypatch, 5 * NODES)
+    rig = rig_of_shared("by device")
+    quota = 'quota team by pod.labels["team"] else "a" { "a" { cpu = 10 } "b" { cpu = 30 borrow any } others { cpu = 0 } }\n'
+    rig.apply_policies(GANG % MEMBERS + quota)
+    rig.observe(*[placed(pod(f"low-{at}", cpu="1", labels={"team": "b"}), f"n{at}") for at in range(NODES)])
+    rig.observe(*[member(number, f"c{number}", cpu="1") for number in range(MEMBERS)])
+
+    run(rig)
+
+    message = rig.pending_message("member-0") or ""
+    assert "quotas admit 0 of 10 members" in message
+    assert "; preemption: the search for devices has more than 200 results" in message
+    before = len(searches)
+    rig.pass_time(120)
+    assert len(searches) == before, "nothing is searched again until something changes"
+    assert not rig.of(c.Evict)
+
+
+def unclaimed(number: int, cpu: str) -> Any:
+    created = f"2026-01-01T00:00:{number:02}Z"
+    return pod(f"member-{number}", labels={"group": "g"}, created=created, priority=10, cpu=cpu)
 
 
 # ── nodes that leave ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -31,6 +31,7 @@ from policysched.scheduler.gangs.gang_limits import (
     over_budget_message,
     refused_by_quotas,
     too_expensive,
+    unless_cut_off,
     unless_refused,
 )
 from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
@@ -167,6 +168,7 @@ class GangAttempts:
             if gang.search_progress.goes_on:
                 self._parking.go_on_later(gang, self.counted, now_ns)
                 return
+        preemption = unless_cut_off(self._core, gang, preemption, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
             withdraw_gang_nominations(self._core, gang, now_ns)
@@ -262,8 +264,7 @@ class GangAttempts:
         return best
 
     @property
-    def _is_cut_off(self) -> bool:
-        """Whether the search for devices stopped."""
+    def _is_cut_off(self) -> bool:  # the search for devices
         return self._core.cache.devices.allocation_cache.is_cut_off
 
     def _equivalence_keys(self, gang: QueuedGang) -> Steps[MemberKeys]:

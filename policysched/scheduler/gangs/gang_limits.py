@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
 from policysched.evaluate import TopologyDomain
 from policysched.evaluate.plan.quotas import QuotaCharge
-from policysched.scheduler.attempt_result import AttemptFailure, reject_device_search, reject_for_quota
+from policysched.scheduler.attempt_result import (
+    AttemptFailure,
+    continue_device_search,
+    reject_device_search,
+    reject_for_quota,
+)
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
+from policysched.scheduler.preemption.post_filter_messages import preemption_message
+from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
@@ -56,6 +63,21 @@ def unless_refused(core: SchedulerCore, gang: QueuedGang, search: GangSearchResu
     if too_many is None or (search.fits and len(search.fits) >= gang.needed_count):
         return search
     return too_expensive(core, gang, reject_device_search(too_many))
+
+
+def unless_cut_off(
+    core: SchedulerCore, gang: QueuedGang, preemption: PreemptionStarted | NoPreemption | None, now_ns: int
+) -> PreemptionStarted | NoPreemption | None:
+    """The result of the search with evictions, unless that ended because its search for devices did. Its message is that of another
+    domain, or order of the members, then."""
+    devices = core.cache.devices.allocation_cache
+    if not devices.is_cut_off or not isinstance(preemption, NoPreemption):
+        return preemption
+    if devices.refused is not None:
+        core.records.counters.count_over_budget(gang.policy)
+    failure = continue_device_search(core, now_ns)
+    message = preemption_message(core.policies.running[gang.policy].program, failure.message)
+    return NoPreemption(message, failure.valid_until_ns, failure.requeue_events)
 
 
 @dataclass(slots=True)

@@ -139,7 +139,7 @@ def gang_message(
 ) -> tuple[PendingReason, str]:
     """Reason and message for the pending members.
 
-    The first equivalence class without a node represents all; `preemption` is appended to it.
+    The first equivalence class without a node represents all; `preemption` (why nothing is evicted) is appended to it.
     """
     first = next(iter(search.failures.values()), None)
     if search.shortage is not None and first is not None:
@@ -156,6 +156,9 @@ def gang_message(
         return first.reason, f"gang {gang.name}: {message}"
     if search.admitted_count is not None:
         admitted = search.admitted_count + len(gang.placed_members)
+        message = (
+            f"{message}; {preemption}" if preemption else message
+        )  # only if it is said why no quota is reclaimed
         return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:
