@@ -66,7 +66,7 @@ def _decision_s(made: Callable[[ClusterCache, str], Pod]) -> float:
         )
         assert needs is not None, f"{pending_pod.full_name} needs nothing on {verdict.selected}"
         cache.assume(pending_pod, verdict.selected)
-        cache.devices.reserve(pending_pod.uid, needs.devices)
+        cache.devices.reserve(pending_pod.uid, needs.devices, 1)
 
     decide()
     decide()

@@ -192,7 +192,7 @@ def test_admin_access_ignores_other_allocations() -> None:
 
     assert names(watcher) == ["r:g0"]
     assert isinstance(watcher, DeviceChoice)
-    devices.reserve(PodUid("p"), watcher)
+    devices.reserve(PodUid("p"), watcher, 1)
     assert devices.check() == []
 
 
@@ -355,7 +355,7 @@ def test_several_claims_share_a_device_up_to_its_capacity() -> None:
     for name in ("x", "y"):
         choice = choose(devices, user(name, name))
         assert isinstance(choice, DeviceChoice)
-        devices.reserve(PodUid(name), choice)
+        devices.reserve(PodUid(name), choice, 1)
         ((_, allocation),) = choice.allocated
         (device,) = allocation.devices
         shares.append(device.share_id)
@@ -530,7 +530,7 @@ def test_the_text_of_a_large_spec_is_not_kept() -> None:
 def reserve(devices: DeviceCache, name: str, *claims: str) -> DeviceChoice:
     choice = choose(devices, user(name, *claims))
     assert isinstance(choice, DeviceChoice)
-    devices.reserve(PodUid(name), choice)
+    devices.reserve(PodUid(name), choice, 1)
     return choice
 
 
@@ -539,7 +539,7 @@ def test_reserved_devices_are_taken_until_they_are_unreserved() -> None:
 
     choice = reserve(devices, "p", "c")
     meanwhile = got(devices, "d")
-    freed = devices.unreserve(PodUid("p"), choice)
+    freed = devices.unreserve(PodUid("p"), choice, 1)
 
     assert meanwhile == "cannot allocate all claims"
     assert freed == {ClusterEvent.DEVICES_FREED}
@@ -550,8 +550,8 @@ def test_a_written_reservation_lasts_until_the_watch_shows_the_claim() -> None:
     devices = world(device_slice("a", gpu("g0")), claim("c"), claim("d"))
     choice = reserve(devices, "p", "c")
 
-    devices.mark_written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7})
-    assert devices.unreserve(PodUid("p"), choice) == frozenset()
+    devices.mark_written(PodUid("p"), choice, {ResourceClaimKey("default", "c"): 7}, 1)
+    assert devices.unreserve(PodUid("p"), choice, 1) == frozenset()
     devices.put_claim(claim("c", version=5, finalizers=["f"]))
     assert got(devices, "d") == "cannot allocate all claims"
     devices.put_claim(claim("c", version=7, status=given("g0", reserved=["p"])))
@@ -571,8 +571,8 @@ def test_pods_that_share_a_claim_share_its_reservation() -> None:
 
     assert first.allocated == second.allocated
     assert got(devices, "c", at="b") == "resourceclaim not available on the node"
-    assert devices.unreserve(PodUid("p"), first) == frozenset()
-    assert devices.unreserve(PodUid("q"), second) == {ClusterEvent.DEVICES_FREED}
+    assert devices.unreserve(PodUid("p"), first, 1) == frozenset()
+    assert devices.unreserve(PodUid("q"), second, 1) == {ClusterEvent.DEVICES_FREED}
     assert got(devices, "c", at="b") == ["r:g0"]
 
 

@@ -236,12 +236,12 @@ def reserve_some(cache: ClusterCache, rng: ClusterRandom, step: int) -> None:
     for node in [cache.nodes[name] for name in sorted(cache.nodes)]:
         choice = claims if isinstance(claims, str) else choose_devices(pod, claims, node, available)
         if not isinstance(choice, str):
-            cache.devices.reserve(pod.uid, choice)
+            cache.devices.reserve(pod.uid, choice, 1)
             if rng.one_in(3):
-                cache.devices.unreserve(pod.uid, choice)
+                cache.devices.unreserve(pod.uid, choice, 1)
             elif rng.one_in(2):
                 versions = {claim.key: claim.version + 1 for claim, _ in choice.allocated}
-                cache.devices.mark_written(pod.uid, choice, versions)
+                cache.devices.mark_written(pod.uid, choice, versions, 1)
             if choice.claim_to_create is not None and rng.one_in(3):
                 cache.devices.mark_claim_deleted(choice.claim_to_create[0].key, "")
             return

@@ -190,7 +190,7 @@ def overlay_agrees(scene: Scene) -> None:
     verdict = evaluator.evaluate(compiled, second, **arguments, overlay=overlay)
     cache.assume(first, node)
     if needs is not None:
-        cache.devices.reserve(first.uid, needs.devices)
+        cache.devices.reserve(first.uid, needs.devices, 1)
 
     slow = reference.evaluate(program, second, cache, **arguments)
     assert differences(tried, slow) == []

@@ -208,7 +208,7 @@ class DeviceCache:
 
     # ── reservations ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def reserve(self, pod: PodUid, choice: DeviceChoice, attempt: int = 0) -> None:
+    def reserve(self, pod: PodUid, choice: DeviceChoice, attempt: int) -> None:
         """Reserve the devices of the choice for an attempt of the pod."""
         write = pod, attempt
         for claim, allocation in choice.allocated:
@@ -224,7 +224,7 @@ class DeviceCache:
             self._recount(claim.key)
 
     def mark_written(
-        self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int], attempt: int = 0
+        self, pod: PodUid, choice: DeviceChoice, versions: Mapping[PrebindTarget, int], attempt: int
     ) -> frozenset[ClusterEvent]:
         """These versions of the claims contain the choice. The reservation is dropped when the
         watch has reached them."""
@@ -235,7 +235,7 @@ class DeviceCache:
                 freed |= self._write_answered(claim.key, (pod, attempt), version)
         return freed
 
-    def unreserve(self, pod: PodUid, choice: DeviceChoice, attempt: int = 0) -> frozenset[ClusterEvent]:
+    def unreserve(self, pod: PodUid, choice: DeviceChoice, attempt: int) -> frozenset[ClusterEvent]:
         """Drop what is not written; no write of the attempt may be in flight. What was written stays reserved
         until the watch shows it, and a claim that may have been created until `mark_claim_deleted`.
         """
