@@ -25,8 +25,8 @@ from policysched.kube.write.bind import (
 )
 from policysched.kube.write.bind_object import BindOutcome, binding_body
 from policysched.kube.write.bind_queue import BindQueue
+from policysched.kube.write.namespace_turns import SLOW_FOR_S
 from policysched.kube.write.pending_binds import PendingBind
-from policysched.kube.write.recent_keys import SLOW_FOR_S
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.sandbox.faults import FaultRates
 from policysched.scheduler.commands import Bind

@@ -5,8 +5,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from policysched.kube.write.namespace_turns import SLOW_SHARE, UNKNOWN_PLACES, NamespaceTurns, send_in_turn
-from policysched.kube.write.recent_keys import SLOW_FOR_S
+from policysched.kube.write.namespace_turns import (
+    SLOW_FOR_S,
+    SLOW_SHARE,
+    UNKNOWN_PLACES,
+    NamespaceTurns,
+    send_in_turn,
+)
 from tests.kube.world import on_virtual_time, running, until
 
 WORKERS = 8

@@ -30,8 +30,9 @@ from collections.abc import Callable
 
 from policysched.kube.write.bind_places import BindPlaces
 from policysched.kube.write.bind_turns import BindTurns
+from policysched.kube.write.namespace_turns import SLOW_FOR_S
 from policysched.kube.write.pending_binds import NamespaceBinds, PendingBind, Standing
-from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
+from policysched.kube.write.recent_keys import RecentKeys
 from policysched.model.identifiers import PodUid
 
 RETRY_TURN = 8

@@ -10,7 +10,7 @@
 A namespace is known if a command of it was prompt in the last PROMPT_FOR_S. An unknown one may hang, and any number of them
 can begin to hang at once, so known namespaces have places of their own.
 A command can take for ever: a webhook of its namespace can make it fail, and it is repeated. A namespace is slow until a
-command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long (`kube.write.recent_keys`). The
+command is prompt SLOW_FOR_S after its last slow one, or it has had none for so long. The
 others never wait for slow ones. A command of several namespaces says which one each request depends on (`blame`). The one
 whose request took longest is at fault; any command that it is part of is then slow from the start. Binds have their own
 rules (`kube.write.bind_queue`).
@@ -25,9 +25,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
+from policysched.kube.write.recent_keys import RecentKeys
 
 SLOW_AFTER_S = 1.0
+SLOW_FOR_S = 60.0
+"""How long a namespace counts as slow lately after it was last slow."""
 PROMPT_FOR_S = 600.0
 """How long a namespace stays known after a prompt command."""
 SLOW_SHARE = 2
@@ -322,7 +324,8 @@ class NamespaceTurns(Generic[Command]):
             self._wake.set()
 
     def _leave_place(self, turn: _Turn, namespace: _Namespace[Command]) -> None:
-        """Free the place after SLOW_AFTER_S, even if nothing else waits: the command may never end."""
+        """Free the place after SLOW_AFTER_S, even if nothing else waits: the command may never end. A request that was sent half of
+        that ago or earlier counts as hanging: earlier ones of the command took the rest."""
         if turn.places is not None:
             hangs = turn.is_sending and asyncio.get_running_loop().time() - turn.sent_s >= SLOW_AFTER_S / 2
             turn.leave_place()

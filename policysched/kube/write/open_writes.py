@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from policysched.kube.client.admission import is_refused_by_admission
 from policysched.kube.client.api import status_error_from_response
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream, RequestNotSent, Transport
-from policysched.kube.write.recent_keys import SLOW_FOR_S, RecentKeys
+from policysched.kube.write.namespace_turns import SLOW_FOR_S
+from policysched.kube.write.recent_keys import RecentKeys
 
 SERVER_TIMEOUT_S = 5.0
 """How long the server may act on one request, set by `?timeout=`."""

@@ -4,10 +4,6 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-SLOW_FOR_S = 60.0
-"""How long a namespace counts as slow lately after it was last slow."""
-
-
 Key = TypeVar("Key", bound=Hashable)
 
 
