@@ -406,6 +406,23 @@ def test_a_refused_eviction_clears_the_nomination_and_is_retried() -> None:
     assert evictions(rig) == [("high", "a", ["low"])] * 2
 
 
+def test_refused_evictions_have_one_line_of_the_log_a_minute() -> None:
+    """A webhook that refuses victims could write two for each attempt of each preemptor."""
+    rig = Rig(ANY, node("a"), low(), high())
+    refused = 0
+    for _ in range(20):
+        rig.settle()
+        rig.handle(*(e.EvictionRefused(evict.uid, "denied") for evict in rig.of(c.Evict)[refused:]))
+        refused = len(rig.of(c.Evict))
+        rig.pass_time(11)
+    lines = [line for line in rig.of(c.Log) if "vict" in line.message]
+
+    assert {line.message for line in lines} == {"cannot evict the victims of a preemptor"}
+    assert len(lines) in (3, 4)
+    assert refused > 15
+    assert lines[1].fields["count"] == 6
+
+
 def test_a_refused_eviction_is_not_retried_before_its_backoff_is_over() -> None:
     """Found by the simulation: the nomination that the refusal cleared requeued the preemptor, and an idle scheduler
     retried at once, for as long as the API server refused."""

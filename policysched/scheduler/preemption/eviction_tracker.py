@@ -29,6 +29,8 @@ from policysched.scheduler.steps import Steps, visit_in_pieces
 Uids = Collection[PodUid]
 _NAMES_MAX = 100
 """Victims that a line of the log names."""
+REFUSED_LOG_INTERVAL_NS = 60 * SECOND_NS
+"""Between two lines of the log about refused evictions."""
 
 
 class EvictionTracker:
@@ -42,6 +44,7 @@ class EvictionTracker:
         self._evicting: dict[PodUid, Eviction] = {}
         self.forbidden_until_ns = 0
         self.forbidden_message = ""
+        self._refused_logged_ns, self._refused_count = -REFUSED_LOG_INTERVAL_NS, 0
 
     def is_evicting(self, uid: PodUid) -> bool:
         return uid in self._evicting
@@ -117,11 +120,6 @@ class EvictionTracker:
         self.leaving.begin(eviction)
         evict = Evict(pod.uid, pod.namespace, pod.name, pod.scheduler, node, tuple(eviction.victims.values()))
         core.commands.append(evict if message is None else replace(evict, message=message))
-        names = ", ".join(eviction.first_names)
-        if victim_count > _NAMES_MAX:
-            names += f" and {victim_count - _NAMES_MAX} more"
-        fields = {"pod": pod.full_name, "node": node or "", "victims": names}
-        core.commands.append(Log("info", "evicting victims for a pod", fields))
 
     def _end_eviction(self, preemptor: PodUid) -> Eviction | None:
         eviction = self._evicting.pop(preemptor, None)
@@ -137,6 +135,7 @@ class EvictionTracker:
             return
         if eviction.rest_of is not None:
             self._core.end_gang_failure(eviction.rest_of, preemptor)
+        self._log_evicted(eviction)
         self._record_deletions(eviction, victims, leaving=eviction.victims)
         self.refused.record_success(eviction.victims[uid] for uid in victims if uid in eviction.victims)
         awaited = {*eviction.victims, *eviction.terminating, *eviction.gang_victims}
@@ -179,8 +178,27 @@ class EvictionTracker:
                 withdraw_gang_nominations(core, gang, now_ns)
             else:
                 core.withdraw_nomination(preemptor, now_ns)
-        fields = {"preemptor": eviction.pod.full_name, "node": eviction.node or "", "error": event.reason}
-        core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
+        self._log_refused(eviction, event.reason, now_ns)
+
+    def _log_evicted(self, eviction: Eviction) -> None:
+        names, victims = ", ".join(eviction.first_names), len(eviction.victims) + len(eviction.terminating)
+        if victims > _NAMES_MAX:
+            names += f" and {victims - _NAMES_MAX} more"
+        fields = {"pod": eviction.pod.full_name, "node": eviction.node or "", "victims": names}
+        self._core.commands.append(Log("info", "evicted victims for a pod", fields))
+
+    def _log_refused(self, eviction: Eviction, reason: str, now_ns: int) -> None:
+        """Once a minute: a webhook can refuse the victims of hundreds of preemptors again and again."""
+        self._refused_count += 1
+        if now_ns >= self._refused_logged_ns + REFUSED_LOG_INTERVAL_NS:
+            fields = {
+                "preemptor": eviction.pod.full_name,
+                "node": eviction.node or "",
+                "error": reason,
+                "count": self._refused_count,
+            }
+            self._core.commands.append(Log("warning", "cannot evict the victims of a preemptor", fields))
+            self._refused_logged_ns, self._refused_count = now_ns, 0
 
     def _record_deletions(self, eviction: Eviction, deleted: Uids, *, leaving: Uids) -> None:
         """`leaving`: also victims that no longer existed, which the watch may not have shown yet."""
