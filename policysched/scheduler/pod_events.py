@@ -67,14 +67,16 @@ class PodEvents:
         if current is None or current.deleting:
             self._preemption.evictions.forget(uid)
             self._extender_calls.forget(uid)
-        if nominated is not None and (current is None or current.node is None):
-            after = core.cache.nominated.get(uid)
-            if after is None or after.nominated_node != nominated.nominated_node:
-                events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # its reserved capacity is free
-                core.quotas.reservation_released(nominated.pod)
+        after = core.cache.nominated.get(uid)
+        is_renominated = (after and after.nominated_node) != (nominated and nominated.nominated_node)
+        if nominated is not None and is_renominated and (current is None or current.node is None):
+            events.add(ClusterEvent.ASSIGNED_POD_DELETE)  # its reserved capacity is free
+            core.quotas.reservation_released(nominated.pod)
         if synced:
             core.samples.update_assumed_load(uid, before, now_ns)
             self._membership.update(observed.pod, current, now_ns)
+            if after is not None and is_renominated:
+                self._membership.leave_parked_group(uid, now_ns)
         if current is None or current.node is not None or current.deleting:
             self._prebinder.abort(uid, now_ns)
         core.queue.requeue(events, now_ns, cause=cause)

@@ -69,6 +69,17 @@ class PolicyMembership:
             else:
                 pending.observed = current
 
+    def leave_parked_group(self, uid: PodUid, now_ns: int) -> None:
+        """Another component nominated the pod. Its node is reserved against its equivalence class, which would fail for ever."""
+        pending, queue = self._core.pods.get(uid), self._core.queue
+        if (
+            pending is not None
+            and pending.state is QueueState.UNSCHEDULABLE
+            and not pending.admission_rejected
+        ):
+            queue.remove(pending, now_ns)
+            queue.enqueue(pending, now_ns, "UnschedulablePodUpdate")
+
     def reading_namespace(self, name: str) -> Iterator[PodUid]:
         """The pods to which `namespace_changed` applies. Placed members first: gangs are complete before a pod is queued."""
         core = self._core

@@ -241,3 +241,17 @@ def test_a_preemption_takes_over_the_nomination_of_another_component() -> None:
 
     assert eviction.node == "a"
     assert [command.name for command in rig.of(c.ClearNomination)] == ["web"]
+
+
+def test_a_pod_that_another_component_nominates_is_not_kept_from_its_node_by_its_own_nomination() -> None:
+    """The node is reserved against the equal pod that represents both. A third one is nominated all the time."""
+    third = replace(pending(pod("p0", cpu="4", scheduler="nobody")), nominated_node=NodeName("b"))
+    rig = Rig("policy test version 1\ninclude kube_default\n", third)
+    rig.observe(pod("p1", cpu="4"), pod("p2", cpu="4"))
+    rig.settle()
+
+    rig.observe(replace(pending(pod("p2", cpu="4")), nominated_node=NodeName("a"), nominated_by_other=True))
+    rig.observe(node("a", cpu="4"))
+    rig.pass_time(60)
+
+    assert rig.placements() == {"p2": "a"}

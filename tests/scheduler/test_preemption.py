@@ -385,6 +385,23 @@ def test_a_pod_that_waits_for_the_victim_of_another_evicts_it_after_a_refusal() 
     assert evictions(rig)[2:] == [("second", "a", ["low"])]
 
 
+def test_a_pod_that_waits_for_the_victim_of_a_lower_one_evicts_it_after_a_refusal() -> None:
+    """It has cleared the nomination of the lower one, so the refusal clears none."""
+    rig = Rig(ANY, node("a"), low(cpu="4"), high("first", cpu="4"))
+    rig.settle()
+    rig.observe(high("second", cpu="4", priority=200))
+    rig.settle()
+    first, second = rig.of(c.Evict)
+    assert (len(first.victims), second.victims) == (1, ())
+
+    rig.handle(e.Evicted(second.uid, ()))
+    rig.settle()
+    rig.handle(e.EvictionRefused(first.uid, "the API server is not well"))
+    rig.pass_time(11)
+
+    assert evictions(rig)[2:] == [("second", "a", ["low"])]
+
+
 def test_a_pod_that_shares_all_but_its_priority_with_one_that_failed_may_still_evict() -> None:
     rig = Rig(ANY, node("a"), low(), pod("meek", cpu="2", priority=1))
     rig.settle()

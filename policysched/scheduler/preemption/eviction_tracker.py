@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
+from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Evict, Log, ReportPolicyEvent, ReportPreempted, Victim
@@ -170,8 +171,10 @@ class EvictionTracker:
             core.defer_gang_eviction(
                 eviction.rest_of, preemptor, event.reason, self.forbidden_until_ns, now_ns
             )
-        # First: a cleared nomination requeues the pods that wait for capacity, and the preemptor too, without error backoff.
+        # First: the next event requeues the preemptor, too, without error backoff.
         self._requeue(preemptor, now_ns, failing=not event.forbidden)
+        # Others wait for these victims, too. If they are of higher priority, they cleared the nomination.
+        core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns, cause=eviction.pod.namespace)
         if preemptor in core.cache.pods and core.cache.pods[preemptor].node is None:
             gang = core.gangs.gang_of(preemptor)
             if gang is not None and preemptor in gang.unqueued_members:
