@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from policysched.cluster.selector_index import SelectorIndex
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector
 from policysched.model.workloads import DisruptionBudget
 
 _BUDGETS_MAX, _KEYS_MAX = 16, 32

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 from policysched.model.selectors import LabelSelector, SelectorByKey
 
-
 SELECTORS_MAX, PARTS_MAX = 8_192, 32_768
 """Of an index: selectors, and their keys and values together, which take 100 MB. A tenant writes a thousand keys in 15 KB."""
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator
 from policysched.evaluate import compile as compile_program
-from policysched.evaluate.columns import existing_terms, pod_changes, selector_table, summed_terms
+from policysched.evaluate.columns import existing_terms, pod_changes, selector_table, summed_terms, term_table
 from policysched.evaluate.columns import placed_pods as placed_pods_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
 from policysched.evaluate.columns.pod_changes import PodChanges
 from policysched.evaluate.columns.summed_terms import SummedTerms
+from policysched.evaluate.columns.term_table import TermTable
 from policysched.model.identifiers import PodUid
 from tests.builders import placed, pod
 from tests.evaluate.clusters import Scene, scenes
@@ -275,6 +276,7 @@ def sums_equal_groups_with_small_limits(scene: Scene, seed: int) -> None:
         limit.setattr(selector_table, "_UNSORTED_MAX", seed % 3)
         limit.setattr(summed_terms, "_FEW_CELLS", 10**9 if seed % 2 else seed % 11)
         limit.setattr(placed_pods_module, "_EMPTY_SIZE_MAX", seed % 7)
+        limit.setattr(term_table, "_KINDS_MIN", -(10**9) if seed % 2 else 256)
         sums_equal_groups(scene, seed)
 
 
@@ -297,6 +299,7 @@ def test_sums_equal_the_groups_that_they_sum(scene: Scene, seed: int) -> None:
         ),
         (existing_terms.ExistingTerms, "counts_changed", lambda *_: None),
         (SummedTerms, "amounts", lambda *_: ((), ())),
+        (TermTable, "keep", lambda *arguments, keep=TermTable.keep: keep(*arguments) is None),
     ],
     ids=lambda bug: bug[1],
 )
@@ -313,6 +316,19 @@ def test_a_planted_mistake_in_sums_is_caught(
         return False
 
     find(st.tuples(scenes(pods=3, placed_max=8), seeds), is_wrong, settings=HUNT)
+
+
+def test_label_keys_that_no_node_has_any_more_are_forgotten_as_topology_keys() -> None:
+    """A node can get ever other label keys, and a tenant pods with terms of each."""
+    placed_pods = PlacedPods({}, 8, {f"key-{number}" for number in range(2_000)})
+    for number in range(2_000):
+        term = {**not_in(number), "topologyKey": f"key-{number}"}
+        each = pod(f"p{number}", spec={"affinity": {"podAntiAffinity": {REQUIRED: [term]}}})
+        placed_pods.adjust(0, each, 1)
+        placed_pods.adjust(0, each, -1)
+        placed_pods.evict_unused()
+
+    assert len(placed_pods.terms._table.kinds) < 1_000
 
 
 def test_what_pods_leave_is_dropped_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,14 @@ _OUTSIDE = ("policysched.sandbox", "tests.")
 def held_bytes(roots: Mapping[str, object]) -> Counter[str]:
     """Bytes by path. An object reachable by several paths counts once."""
     sizes: Counter[str] = Counter()
+    for path, obj in walk(roots):
+        if not isinstance(obj, type | ModuleType | FunctionType | BuiltinFunctionType):
+            sizes[path] += sys.getsizeof(obj)
+    return sizes
+
+
+def walk(roots: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """Every object reachable from the roots, once, with its path."""
     visited: set[int] = set()
     # Breadth first: an object counts under its shortest path, which is stable between readings.
     queue = deque((name, root) for name, root in roots.items())
@@ -29,11 +37,9 @@ def held_bytes(roots: Mapping[str, object]) -> Counter[str]:
         if id(obj) in visited or isinstance(obj, _SHARED) or _is_outside(obj):
             continue
         visited.add(id(obj))
-        if not isinstance(obj, type | ModuleType | FunctionType | BuiltinFunctionType):
-            sizes[path] += sys.getsizeof(obj)
+        yield path, obj
         if not isinstance(obj, _LEAVES):
             queue.extend(_parts(path, obj))
-    return sizes
 
 
 def roots_of(app: object) -> dict[str, object]:

@@ -164,7 +164,7 @@ class Soak:
     def run(self, progress: Callable[[float], None] = lambda _: None) -> None:
         """Run to the end. `progress` is called with the virtual time passed."""
         with ExitStack() as stack:
-            stack.enter_context(_quiet())
+            stack.enter_context(quiet())
             for module, name, most in BOUNDS:
                 stack.enter_context(patch.object(module, name, most))
             run_virtual(self._run(progress))
@@ -175,7 +175,7 @@ class Soak:
         kubelet = Kubelet(LocalClient(server), start_s=0.3, stop_s=0.5)
         churn = Churn(
             server,
-            self._random_stream("churn"),
+            self.random_stream("churn"),
             schedulers=SCHEDULERS,
             good=GOOD,
             bad=BAD,
@@ -186,7 +186,7 @@ class Soak:
             log=lambda _: None,
         )
         churn.populate(nodes=12, pods=self.pods_max // 2)
-        app, telemetry = self._app(server)
+        app, telemetry = self.app(server)
         work = [
             asyncio.create_task(task, name=name)
             for name, task in {
@@ -194,7 +194,7 @@ class Soak:
                 "app": app.run(),
                 "deeds": self._run_actions(server, churn),
                 "stranger": self._run_other_scheduler(churn),
-                "events": _expire_events(server),
+                "events": expire_events(server),
             }.items()
         ]
         others_bytes = held_bytes(roots_of(None)).total()  # what earlier tests left in the caches of modules
@@ -207,7 +207,7 @@ class Soak:
                 pods, waiting = len(app.scheduler.cache.pods), sum(app.scheduler.pending_counts().values())
                 _delete_pods(server)
                 # First with changed texts: cached evaluations are dropped with their plans.
-                _write_policies(
+                write_policies(
                     server,
                     {
                         key: texts[0] + (NO_OP_FILTER if key != "base.policy" else "")
@@ -215,7 +215,7 @@ class Soak:
                     },
                 )
                 await asyncio.sleep(REST_S / 2)
-                _write_policies(server, {key: texts[0] for key, texts in GOOD.items()})
+                write_policies(server, {key: texts[0] for key, texts in GOOD.items()})
                 await asyncio.sleep(REST_S / 2)
                 for task in work:
                     assert not task.done(), f"{task.get_name()} ended: {task}"
@@ -235,7 +235,9 @@ class Soak:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
 
-    def _app(self, server: ApiServer) -> tuple[SchedulerApp, Telemetry]:
+    def app(
+        self, server: ApiServer, transport: type[MemoryTransport] = MemoryTransport
+    ) -> tuple[SchedulerApp, Telemetry]:
         loop, telemetry = asyncio.get_running_loop(), Telemetry()
         settings = Settings(
             policies=POLICIES,
@@ -249,23 +251,21 @@ class Soak:
         def now_ns() -> int:
             return EPOCH_S * 10**9 + round(loop.time() * 1e9)
 
-        profile = draw_fault_profile(self._random_stream("weather"))
-        metrics = FakePrometheus(server, self._random_stream("samples"), profile, [])
+        profile = draw_fault_profile(self.random_stream("weather"))
+        metrics = FakePrometheus(server, self.random_stream("samples"), profile, [])
         app = SchedulerApp(
             settings,
             Runtime(
-                transport=MemoryTransport(
-                    server, faults=FaultInjector(NETWORK_FAULTS, self._random_stream("road"))
-                ),
+                transport=transport(server, faults=FaultInjector(NETWORK_FAULTS, self.random_stream("road"))),
                 check_texts=check_inline,
                 now_ns=now_ns,
                 monotonic_s=loop.time,
-                random=self._random_stream,
+                random=self.random_stream,
                 identity="soaked",
-                samples=sources(metrics, now_ns, self._random_stream("polls")),
+                samples=sources(metrics, now_ns, self.random_stream("polls")),
             ),
             NoLeaderElection(),
-            extenders={PEER.name: FakeExtender(self._random_stream("extender"), profile, [])},
+            extenders={PEER.name: FakeExtender(self.random_stream("extender"), profile, [])},
             observe_decision_s=telemetry.observe_decision_s,
             observe_bind_s=telemetry.observe_bind_s,
         )
@@ -273,7 +273,7 @@ class Soak:
         return app, telemetry
 
     async def _run_actions(self, server: ApiServer, churn: Churn) -> None:
-        random = self._random_stream("deeds")
+        random = self.random_stream("deeds")
         while True:
             await asyncio.sleep(random.expovariate(1 / self.action_interval_s))
             action = random.choices(list(ACTION_WEIGHTS), list(ACTION_WEIGHTS.values()))[0]
@@ -291,7 +291,7 @@ class Soak:
         config_map = LocalClient(server).get("configmaps", POLICIES.namespace, POLICIES.name)
         key = random.choice(("alpha.policy", "beta.policy"))
         if config_map is not None and key in config_map["data"]:
-            _write_policies(
+            write_policies(
                 server,
                 {
                     **config_map["data"],
@@ -300,16 +300,16 @@ class Soak:
             )
 
     async def _run_other_scheduler(self, churn: Churn) -> None:
-        random = self._random_stream("stranger")
+        random = self.random_stream("stranger")
         while True:
             await asyncio.sleep(random.expovariate(1 / 4.0))
             churn.bind_by_other_scheduler()
 
-    def _random_stream(self, name: str) -> Random:
+    def random_stream(self, name: str) -> Random:
         return Random(f"{self.seed}/{name}")
 
 
-async def _expire_events(server: ApiServer) -> None:
+async def expire_events(server: ApiServer) -> None:
     """Delete old events, as the real server does after an hour."""
     local, since = LocalClient(server), dict[str, float]()
     while True:
@@ -327,7 +327,7 @@ def _delete_pods(server: ApiServer) -> None:
         local.delete("pods", pod, grace_period_s=0)
 
 
-def _write_policies(server: ApiServer, texts: Mapping[str, str]) -> None:
+def write_policies(server: ApiServer, texts: Mapping[str, str]) -> None:
     local = LocalClient(server)
     config_map = local.get("configmaps", POLICIES.namespace, POLICIES.name)
     assert config_map is not None, "whatever deletes the ConfigMap restores it"
@@ -362,7 +362,7 @@ def _rss_bytes() -> int:
 
 
 @contextmanager
-def _quiet() -> Any:
+def quiet() -> Any:
     log = logging.getLogger("policysched")
     level = log.level
     log.setLevel(logging.CRITICAL)

@@ -198,7 +198,7 @@ class ExistingTerms:
         for key, selecting in list(self._selecting.items()):
             if selecting.sums is not None:
                 if selecting.sums.is_current:
-                    current.append(selecting.sums)
+                    current.append((key, selecting.sums))
                 else:
                     self._forget(key)
                 continue
@@ -207,9 +207,12 @@ class ExistingTerms:
                 weights = {group: weight for group, weight in selecting.weights.items() if not group.dropped}
                 selecting.weights, selecting.groups = weights, tuple(weights.items())
         self._changes.renumber(np.where(kept, counts - 1, -1).astype(np.int32))
-        self._table.keep(kept)
-        for sums in current:
-            sums.groups_renumbered()
+        kinds_renumbered = self._table.keep(kept)
+        for key, sums in current:
+            if kinds_renumbered:
+                self._forget(key)
+            else:
+                sums.groups_renumbered()
         self._forget_compared()
         self.version += 1
 

@@ -25,6 +25,8 @@ from policysched.model.affinity import TermScope, TermSet, TermUse
 
 Integers = NDArray[np.int64]
 
+_KINDS_MIN = 256
+
 
 @dataclass(frozen=True, slots=True)
 class PodsToSelect:
@@ -123,7 +125,7 @@ class TermTable:
     def add(self, terms: TermSet) -> TermGroup:
         group = TermGroup(terms, len(self.groups))
         self.groups.append(group)
-        self._group_kinds.append(self.kinds.code((terms.use, terms.topology_key)))
+        self._group_kinds.append(self.kinds.code(_kind(terms)))
         self._group_rejects.append(terms.use == "rejects")
         columns = terms.take_columns()
         scopes = [self._scopes.code(scope) for scope in columns.scopes]
@@ -176,8 +178,9 @@ class TermTable:
         )
         return GroupWeights(numbers, totals, magnitudes)
 
-    def keep(self, kept: Mask) -> None:
-        """Drop the other groups; those that are kept get new numbers, in the same order."""
+    def keep(self, kept: Mask) -> bool:
+        """Drop the other groups; those that are kept get new numbers, in the same order. Returns whether kinds have new codes: most of
+        them were of groups that are gone, as a node can have ever other label keys."""
         self.groups = [group for group, is_kept in zip(self.groups, kept.tolist(), strict=True) if is_kept]
         for number, group in enumerate(self.groups):
             group.number = number
@@ -191,3 +194,12 @@ class TermTable:
         used = np.zeros(len(self._scopes), np.bool_)
         used[view(self._term_scopes)[terms_kept]] = True
         self._term_scopes = renumbered(self._term_scopes, terms_kept, self._scopes.keep(used))
+        if len(self.kinds) <= _KINDS_MIN + 2 * len(set(self._group_kinds)):
+            return False
+        self.kinds = Interner()
+        self._group_kinds = array("i", [self.kinds.code(_kind(group.terms)) for group in self.groups])
+        return True
+
+
+def _kind(terms: TermSet) -> tuple[TermUse, str]:
+    return terms.use, terms.topology_key
