@@ -333,15 +333,16 @@ def test_a_watch_error_other_than_410_causes_no_relist() -> None:
 
 
 @pytest.mark.parametrize("how", ["in the stream", "in place of it"])
-def test_relists_back_off_while_every_watch_fails(how: str) -> None:
+@pytest.mark.parametrize("code", [504, 410])
+def test_relists_back_off_while_every_watch_fails(how: str, code: int) -> None:
     class NoWatch(Script):
         @asynccontextmanager
         async def stream(self, request: ApiRequest) -> AsyncIterator[ApiStream]:
             async with super().stream(request) as stream:
-                yield stream if how == "in the stream" else ApiStream(504, {}, stream.chunks)
+                yield stream if how == "in the stream" else ApiStream(code, {}, stream.chunks)
 
     async def scenario() -> None:
-        broken = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "Too large resource version"}
+        broken = {"kind": "Status", "code": code, "message": "Too large, or too old resource version"}
         transport = NoWatch([listed(10)], [[event("ERROR", broken)]])
         harness = ReflectorHarness(transport)
 

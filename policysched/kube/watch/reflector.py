@@ -123,8 +123,7 @@ class Reflector(Generic[Emitted]):
         self._malformed: dict[str, int] = {}
         self._version = ""
         self._highest_version = 0
-        self._connection_lost = False
-        self._server_failing = False
+        self._connection_lost = self._watch_failing = False
         self._served: str | None = None  # the path that is served; "": none
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
@@ -154,6 +153,7 @@ class Reflector(Generic[Emitted]):
             except Expired as error:
                 # On a busy cluster the pages of a list can expire: then list without pages, as client-go does.
                 page_size = self._settings.page_size if self._version else 0
+                self._watch_failing |= bool(self._version)
                 self._version = ""
                 await self._back_off(error)
             except (NotFound, Forbidden) as error:
@@ -161,7 +161,7 @@ class Reflector(Generic[Emitted]):
             except ServerError as error:
                 # Such as "Too large resource version" (504) from a server that lost its data: waiting does not help.
                 if self._backoff.failures >= SERVER_ERRORS_BEFORE_RELIST:
-                    self._version, self._server_failing = "", True
+                    self._version, self._watch_failing = "", True
                 await self._back_off(error)
             except ApiErrors as error:
                 self._connection_lost = True
@@ -241,7 +241,7 @@ class Reflector(Generic[Emitted]):
             self._delete(key, as_of)
         self.lists_total += 1
         self._connectivity.record_success(self._activity)
-        if not self._server_failing:  # else only a watch ends the failure: do not relist in a tight loop
+        if not self._watch_failing:  # else only a watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
         self._report_served()
         self._on_listed()
@@ -301,7 +301,7 @@ class Reflector(Generic[Emitted]):
             paused_s = asyncio.get_running_loop().time()
             async for event in events:
                 if event.type != "ERROR":
-                    received, self._server_failing = True, False
+                    received, self._watch_failing = True, False
                     self._backoff.reset()
                 self._apply(event)
                 if event.large is not None:
