@@ -20,7 +20,7 @@ from policysched.scheduler.gangs import gang_attempt, gang_limits
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_overlay import present_overlay
 from policysched.scheduler.gangs.pause import Pause
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import QueueState
@@ -187,6 +187,32 @@ def test_a_pod_behind_the_gang_in_its_policy_waits_for_the_head_start_of_the_gan
     assert list(orders.values()) == [0, 8]
 
 
+def test_a_gang_of_an_overdrawn_namespace_has_no_head_start() -> None:
+    """It comes after all others, and was attempted because there were none."""
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8))
+    decide_until_pause(scheduler)
+    scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("default", SECOND_NS)
+    scheduler.now_ns += 1
+    scheduler.observe(
+        pod("behind", namespace="friendly", cpu="1", created="2026-01-02T00:00:00Z"),
+        plain("own", scheduler="test"),
+    )
+    scheduler.settle()
+
+    assert scheduler.bind_order().index("behind") == 0
+    assert scheduler.bind_order().index("own") == 9
+
+
+def test_a_gang_of_an_overdrawn_namespace_has_its_head_start_before_lower_priorities() -> None:
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8, priority=1))
+    decide_until_pause(scheduler)
+    scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("default", SECOND_NS)
+    scheduler.observe(pod("behind", namespace="friendly", cpu="1", created="2026-01-02T00:00:00Z"))
+    scheduler.settle()
+
+    assert scheduler.bind_order().index("behind") == 8
+
+
 def calls_until_pause(scheduler: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The evaluations of each call of `decide`, up to the first pause or the end of the attempt."""
     counts = []
@@ -206,6 +232,29 @@ def test_members_that_share_nothing_are_evaluated_in_short_pieces(monkeypatch: p
     counts = calls_until_pause(Rig(ALONE, node("n", cpu="1"), *unequal), monkeypatch)
 
     assert 100 <= sum(counts) <= 200
+    assert max(counts) <= 20
+
+
+@pytest.mark.parametrize("policy", [ALONE, GANG.format(more="")], ids=["alone", "evicting"])
+def test_members_of_many_classes_in_turns_are_evaluated_in_short_pieces(
+    monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """What a class shares has to catch up with those that were placed since its last member: as long as for a new class."""
+    labels = {"group": "g", "least": "300"}
+    members = [
+        pod(f"g{index}", cpu=f"{1000 + index % 50}m", labels=labels, priority=1) for index in range(300)
+    ]
+    nodes = [node(f"n{index}", cpu="4") for index in range(95)]
+    scheduler = Rig(policy, *nodes, placed(pod("low", cpu="1m"), "n1"), *members)
+    counts = []
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        counts.append(
+            count_calls(
+                monkeypatch, PodAttempts, "evaluate", lambda: scheduler.scheduler.decide(scheduler.now_ns)
+            )
+        )
+
+    assert sum(counts) >= 280
     assert max(counts) <= 20
 
 

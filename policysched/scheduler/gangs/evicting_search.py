@@ -42,6 +42,7 @@ from policysched.scheduler.gangs.last_questions import (
     still_fits,
 )
 from policysched.scheduler.gangs.member_candidates import MemberCandidates
+from policysched.scheduler.gangs.member_classes import EvaluatedClasses
 from policysched.scheduler.preemption.candidate_search import (
     no_evictable_pods,
 )
@@ -147,17 +148,16 @@ class EvictingSearch:
 
     def place_fitting_members(self, needed: int) -> Steps[list[PendingPod]]:
         """Add the members that fit without evictions; return the others, in order."""
-        remaining, failed, evaluated = [], set[Hashable](), set[Hashable]()
+        remaining, failed, evaluated = [], set[Hashable](), EvaluatedClasses()
         for pod in self.members:
             key = self.context.equivalence_keys[pod.uid]
             is_left = len(self.placements) >= needed or key in failed or len(failed) == _UNFIT_CLASSES_MAX
             if is_left or self._ends_for_others or self._refusal(pod) is not None:
                 remaining.append(pod)
                 continue
-            cost = NEW_CLASS_COST * (key not in evaluated) + self._evaluation_cost(pod)
+            cost = evaluated.cost(key, len(self.placements)) + self._evaluation_cost(pod)
             yield from self._pause(cost)
             self.new_cost += cost
-            evaluated.add(key)
             if not self._is_pending(pod):
                 continue
             if self._refusal(pod) is not None:

@@ -44,7 +44,7 @@ from policysched.scheduler.gangs.gang_search_result import (
     remember_domains,
     wanted,
 )
-from policysched.scheduler.gangs.member_classes import MemberKeys, member_equivalence_keys
+from policysched.scheduler.gangs.member_classes import EvaluatedClasses, MemberKeys, member_equivalence_keys
 from policysched.scheduler.gangs.member_devices import search_devices_of_members
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
@@ -363,7 +363,7 @@ class GangAttempts:
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = yield from self._equivalence_keys(gang)
         pending_by_class = Counter(equivalence_keys.values())
-        possible, evaluated = len(members), set[Hashable]()
+        possible, evaluated = len(members), EvaluatedClasses()
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
         search.overlay = overlay
@@ -389,10 +389,9 @@ class GangAttempts:
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
             pausable = self._may_pause and usage is None and not search.has_reservations
             self._pauses.search = search if pausable else None
-            is_new_class = equivalence_keys[pod.uid] not in evaluated
-            evaluated.add(equivalence_keys[pod.uid])
             pauses_before = self._pauses.count
-            yield NEW_CLASS_COST * is_new_class + evaluation_cost(len(core.cache.nodes), operations)
+            class_cost = evaluated.cost(equivalence_keys[pod.uid], len(search.fits))
+            yield class_cost + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, pod, self._pauses.now_ns)
             self._pauses.search, now_ns = None, self._pauses.now_ns
             if self._pauses.cluster_changed:

@@ -1,11 +1,12 @@
 """Equivalence classes of the members of one gang, within one attempt."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
 
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.queue.entries import PendingPod
-from policysched.scheduler.steps import Steps, visit_in_pieces
+from policysched.scheduler.steps import NEW_CLASS_COST, Steps, visit_in_pieces
 
 MemberKeys = Mapping[PodUid, Hashable]
 
@@ -36,3 +37,17 @@ def member_equivalence_keys(
 
     yield from visit_in_pieces(list(members), add, 1)
     return keys
+
+
+@dataclass(slots=True)
+class EvaluatedClasses:
+    """The evaluation that members of a class share has to catch up with the members that were placed since the last of them. Where
+    members of many classes take turns, that takes as long for each as a new class."""
+
+    _placed_before: dict[Hashable, int] = field(default_factory=dict)
+
+    def cost(self, key: Hashable, placed_count: int) -> int:
+        """Of evaluating the next member, beside `evaluation_cost`: `key` is its class, and so many members are placed."""
+        before = self._placed_before.get(key)
+        self._placed_before[key] = placed_count
+        return NEW_CLASS_COST if before is None else min(NEW_CLASS_COST, max(0, placed_count - before - 1))

@@ -133,8 +133,9 @@ class SchedulingQueue:
         return first
 
     def _is_before(self, head: QueueEntry, gang: QueueEntry) -> bool:
-        """Whether the first entry of its policy may be attempted before a gang that was popped before it."""
-        if head.policy == gang.policy:
+        """Whether the first entry of its policy may be attempted before a gang that was popped before it. One of an overdrawn
+        namespace comes after all others, and was popped only because there were none."""
+        if head.policy == gang.policy and not self.decision_time.is_overdrawn(gang.namespace):
             return self._active.is_ahead(head, gang)
         return head.priority >= gang.priority
 
