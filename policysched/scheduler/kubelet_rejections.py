@@ -131,7 +131,7 @@ class KubeletRejections:
             )
         hold.amount, hold.until_ns = amount, now_ns + self._hold_ns(hold)
         self._expiries.put((node.name, cause), hold.until_ns)
-        self._apply(node.name, now_ns)
+        self._apply(node.name, now_ns, pod.namespace)
 
     def external_pod_placed(self, pod: Pod, node: NodeName, now_ns: int) -> None:
         """Another scheduler's pod is on the node: the capacity may have been held back for it."""
@@ -139,7 +139,7 @@ class KubeletRejections:
         for resource, hold in self._holds.get(node, {}).items():
             changed |= _reduce(hold, 1 if resource == _PODS else pod.requests.get(resource, 0))
         if changed:
-            self._apply(node, now_ns)
+            self._apply(node, now_ns, pod.namespace)
 
     def node_updated(self, node: Node, now_ns: int) -> None:
         """Called before the cache has the node: hold back less of what the node itself reports less of."""
@@ -150,7 +150,7 @@ class KubeletRejections:
         for resource, hold in self._holds.get(node.name, {}).items():
             changed |= _reduce(hold, before.allocatable.get(resource, 0) - node.allocatable.get(resource, 0))
         if changed:
-            self._apply(node.name, now_ns)
+            self._apply(node.name, now_ns, None)
 
     def node_deleted(self, name: NodeName) -> None:
         self._core.capacity_holds.pop(name, None)
@@ -169,8 +169,9 @@ class KubeletRejections:
             if hold.amount:
                 hold.amount = 0
                 self._expiries.put(key, due_ns + self._hold_max_ns)
-                with raises_for(change_id("" if hold.owner is None else hold.owner[0])):
-                    self._apply(node, now_ns)
+                namespace = "" if hold.owner is None else hold.owner[0]
+                with raises_for(change_id(namespace)):
+                    self._apply(node, now_ns, namespace)
                 continue
             del self._holds[node][cause]
             if not self._holds[node]:
@@ -216,13 +217,14 @@ class KubeletRejections:
         free = max(0, requested_amount - 1 if shortage.free is None else shortage.free)
         return max(0, node.allocatable.get(resource, 0) - used - free)
 
-    def _apply(self, name: NodeName, now_ns: int) -> None:
+    def _apply(self, name: NodeName, now_ns: int, cause: str | None) -> None:
+        """`cause`: the namespace of the pod by which the hold changed; None: the node itself changed."""
         core, before = self._core, self._core.capacity_holds.pop(name, ())
         after = self._pods_of(name)
         if after:
             core.capacity_holds[name] = after
         if before != after:
-            core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns)
+            core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns, cause=cause)
 
     def _pods_of(self, name: NodeName) -> tuple[HeldCapacity, ...]:
         """What is held back of the node as pods, for each priority at least one."""

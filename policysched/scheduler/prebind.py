@@ -233,9 +233,11 @@ class Prebinder:
         self._bind_tracker.withdraw_and_retry(uid, message, now_ns)
 
     def _record_written(self, state: PrebindState, versions: WrittenVersions, now_ns: int) -> None:
-        core, uid, devices = self._core, state.in_flight_bind.pod.uid, state.prebind_work.devices
+        core, pod, devices = self._core, state.in_flight_bind.pod.pod, state.prebind_work.devices
+        uid = pod.uid
         core.cache.volumes.mark_written(uid, _volume_choice(state.prebind_work), versions)
-        core.queue.requeue(core.cache.devices.mark_written(uid, devices, versions, state.attempt), now_ns)
+        freed = core.cache.devices.mark_written(uid, devices, versions, state.attempt)
+        core.queue.requeue(freed, now_ns, cause=pod.namespace)
         claims = [*(claim for claim, _ in devices.allocated if claim.uid), *devices.reserved]
         reserved = tuple((claim.key, claim.uid) for claim in claims if claim.key in versions)
         if reserved:
@@ -366,9 +368,10 @@ class Prebinder:
         uid, attempt, devices = answer.uid, answer.attempt, self._core.cache.devices
         state = self._core.binds.unconfirmed_device_writes.pop(attempt, None)
         if state is not None:
-            choice = state.prebind_work.devices
+            choice, namespace = state.prebind_work.devices, state.in_flight_bind.pod.pod.namespace
             freed = devices.mark_written(uid, choice, answer.versions, attempt)
-            self._core.queue.requeue(freed | devices.unreserve(uid, choice, attempt), now_ns)
+            freed |= devices.unreserve(uid, choice, attempt)
+            self._core.queue.requeue(freed, now_ns, cause=namespace)
 
 
 def _has_unanswered_device_writes(state: PrebindState) -> bool:

@@ -12,12 +12,12 @@ import pytest
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.decision_time import FAILED_ATTEMPT_CREDIT_NS, DecisionTime
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.ordered_queue import SortKeyQueue
-from tests.builders import node, pending, placed, pod
+from tests.builders import node, pending, placed, pod, rejected, too_little
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_quota_preemption import TEAMS
 
@@ -281,6 +281,27 @@ def test_new_pods_of_an_overdrawn_namespace_do_not_wait_for_those_that_others_wa
     rig.observe(own_new_pod())
 
     assert rig.attempts_until_bound("new", {"test": 20}) == 1
+
+
+def test_new_pods_do_not_wait_for_those_that_wake_when_a_kubelet_rejects_pods_of_others() -> None:
+    """Whoever deletes a pod without a grace period has the next one on its node rejected: the first one still runs there."""
+    rig = an_overdrawn_namespace()
+    too_much = pod("too-much", namespace="other", cpu="10")
+
+    rig.observe(placed(too_much, "a"), rejected(too_much, "a", "OutOfcpu", too_little("cpu", 10_000, 45_000, 50_000)))
+    held = rig.scheduler.kubelet_rejections.nodes_with_holds
+    rig.observe(own_new_pod())
+    while_held = rig.attempts_until_bound("new", {"test": 20})
+    rig.now_ns += 10 * SECOND_NS
+    rig.requeue_all()
+    for _ in range(45):
+        rig.decide_once({"test": 20})
+    rig.handle(e.PodDeleted(too_much.uid))
+    rig.scheduler.kubelet_rejections.advance(rig.now_ns + 600 * SECOND_NS)
+    rig.observe(pod("newer", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
+
+    assert held == ["a"] and not rig.scheduler.kubelet_rejections.nodes_with_holds
+    assert [while_held, rig.attempts_until_bound("newer", {"test": 20})] == [1, 1]
 
 
 def test_what_others_wake_late_is_attempted_when_the_debt_is_paid() -> None:

@@ -147,6 +147,25 @@ def test_devices_of_a_deleted_pod_are_released_once_the_write_is_known_to_have_f
     assert agreed(rig)
 
 
+def test_devices_of_a_deleted_pod_wake_an_overdrawn_namespace_late() -> None:
+    rig = rig_with(device_slice("a", gpu("g0")), claim("c"), claim("d", namespace="tenant"))
+    rig.observe(pod("web", spec=claiming("c")))
+    rig.settle()
+    rig.observe(pod("other", namespace="tenant", spec=claiming("d")))
+    rig.settle()
+    rig.handle(e.PodDeleted(WEB))
+    rig.pass_time(60)
+    rig.scheduler.core.queue.decision_time.charge_failed_attempt("tenant", 10**9)
+
+    rig.handle(e.PrebindRefused(WEB, "claim default/c got deleted in the meantime", {}))
+    rig.settle()
+    at_once = [prebind.name for prebind in rig.of(c.Prebind)]
+    rig.pass_time(20)
+
+    assert at_once == ["web"]
+    assert [prebind.name for prebind in rig.of(c.Prebind)] == ["web", "other"]
+
+
 def test_devices_written_for_a_deleted_pod_stay_allocated_until_the_claim_releases_them() -> None:
     rig = gone_while_it_is_written()
 
