@@ -4,7 +4,7 @@ Every change returns the `ClusterEvent`s that it causes, by which the queue requ
 records the nodes that it changes, so that columns refresh only those rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import assert_never
 
@@ -94,6 +94,9 @@ class ClusterCache:
     def shares(self) -> NamespaceShares:
         """The share of the cluster that each namespace requests."""
         return self.ledger.shares
+
+    def nominated_to(self, node: NodeName | None) -> Collection[PodUid]:
+        return () if node is None else self._nominations.by_node.get(node, ())
 
     @property
     def nominated(self) -> Mapping[PodUid, ObservedPod]:

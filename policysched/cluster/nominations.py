@@ -15,10 +15,11 @@ from policysched.model.pod_status import ObservedPod
 
 class Nominations:
     """`by_pod` has each nominated pod with its effective `nominated_node`; read only, always the
-    same dict. `version` grows with each change of it."""
+    same dict. `version` grows with each change of it. `by_node` has the same pods by that node."""
 
     def __init__(self) -> None:
         self.by_pod: dict[PodUid, ObservedPod] = {}
+        self.by_node: dict[NodeName, dict[PodUid, None]] = {}
         self.version = 0
         self._unconfirmed: dict[PodUid, NodeName | None] = {}
 
@@ -51,12 +52,24 @@ class Nominations:
         return None if observed is None else observed.nominated_node
 
     def _put(self, observed: ObservedPod) -> None:
-        if observed.nominated_node is None:
-            self._remove(observed.pod.uid)
-        else:
-            self.by_pod[observed.pod.uid] = observed
-            self.version += 1
+        uid, node = observed.pod.uid, observed.nominated_node
+        if node is None:
+            self._remove(uid)
+            return
+        if node != self.nominated_node(uid):
+            self._unindex(uid)
+            self.by_node.setdefault(node, {})[uid] = None
+        self.by_pod[uid] = observed
+        self.version += 1
 
     def _remove(self, uid: PodUid) -> None:
+        self._unindex(uid)
         if self.by_pod.pop(uid, None) is not None:
             self.version += 1
+
+    def _unindex(self, uid: PodUid) -> None:
+        node = self.nominated_node(uid)
+        if node is not None:
+            del self.by_node[node][uid]
+            if not self.by_node[node]:
+                del self.by_node[node]

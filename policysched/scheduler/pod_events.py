@@ -15,6 +15,7 @@ from policysched.scheduler.kubelet_rejections import KubeletRejections, overcomm
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.queue.entries import QueueEntry, QueueState
 
 _OWN_POD_EVENTS = frozenset({ClusterEvent.UNSCHEDULED_POD_ADD, ClusterEvent.UNSCHEDULED_POD_UPDATE})
 """Events that concern the pod itself and its gang. `PolicyMembership` handles them; no other pod is requeued."""
@@ -51,12 +52,13 @@ class PodEvents:
             self._bind_tracker.on_pod_finished(uid, observed.node, now_ns)
         cached = core.cache.pods.get(uid)
         begins_to_end = observed.deleting and cached is not None and not cached.deleting
-        cause = self._cause(observed, leaves=begins_to_end or (observed.finished and cached is not None))
+        leaves = begins_to_end or (observed.finished and cached is not None)
+        is_awaited = leaves and self._is_victim(observed)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.update_states(observed, now_ns)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.put_pod(observed) - _OWN_POD_EVENTS)
-        if cause is None:
+        if is_awaited:
             core.quotas.victim_changed(observed.pod)
         self._add_count_events(events, active, ended)
         current = core.cache.pods.get(uid)
@@ -79,7 +81,9 @@ class PodEvents:
                 self._membership.leave_parked_group(uid, now_ns)
         if current is None or current.node is not None or current.deleting:
             self._prebinder.abort(uid, now_ns)
-        core.queue.requeue(events, now_ns, cause=cause)
+        core.queue.requeue(events, now_ns, cause=observed.pod.namespace)
+        if is_awaited:
+            self._wake_preemptors(observed, events, now_ns)
         self._track_kubelet_rejections(observed, before, now_ns, synced=synced)
         return group_pods
 
@@ -94,7 +98,7 @@ class PodEvents:
         self, uid: PodUid, cached: ObservedPod | None, now_ns: int, *, synced: bool
     ) -> list[ObservedPod]:
         core = self._core
-        cause = None if cached is None else self._cause(cached, leaves=True)
+        is_awaited = cached is not None and self._is_victim(cached)
         core.samples.policy_states.pod_deleted(uid)
         if uid in core.binds.in_flight and uid not in core.binds.prebinding:
             core.commands.append(AbandonBind(uid))
@@ -109,7 +113,7 @@ class PodEvents:
         core.samples.assumed_load.pod_removed(uid)
         if cached is not None:
             self._membership.remove(cached.pod)
-            if cause is None:
+            if is_awaited:
                 core.quotas.victim_changed(cached.pod)
             if was_nominated:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
@@ -119,14 +123,26 @@ class PodEvents:
         self._prebinder.abort(uid, now_ns)
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)
-        core.queue.requeue(events, now_ns, cause=cause)
+        core.queue.requeue(events, now_ns, cause=None if cached is None else cached.pod.namespace)
+        if cached is not None and is_awaited:
+            self._wake_preemptors(cached, events, now_ns)
         return group_pods
 
-    def _cause(self, changed: ObservedPod, *, leaves: bool) -> str | None:
-        """The namespace that is to blame if other pods are woken; None: none, as a preemptor waits until its victim `leaves`.
-        A victim can change all the time, for ever if its deletion is denied or it has a finalizer."""
-        is_victim = changed.preempted or self._preemption.evictions.is_leaving(changed.pod.uid)
-        return None if leaves and is_victim else changed.pod.namespace
+    def _is_victim(self, observed: ObservedPod) -> bool:
+        return observed.preempted or self._preemption.evictions.is_leaving(observed.pod.uid)
+
+    def _wake_preemptors(self, victim: ObservedPod, events: set[ClusterEvent], now_ns: int) -> None:
+        """The victim begins to end, or ends: who is nominated to its node waits for it, and is not woken late. A victim can change
+        all the time, for ever if its deletion is denied or it has a finalizer, and a tenant can have its own pods evicted."""
+        core = self._core
+        for uid in list(core.cache.nominated_to(victim.node)):
+            entry: QueueEntry | None = core.pods.get(uid)
+            if entry is not None and entry.state is QueueState.GANG_MEMBER:
+                entry = core.gangs.gang_of(uid)
+            group = None if entry is None else core.queue.group_of(entry)
+            if group is not None:
+                for event in (each for each in ClusterEvent if each in events):
+                    core.queue.open_group(group.equivalence_key, now_ns, event, None)
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

@@ -288,7 +288,9 @@ def test_new_pods_do_not_wait_for_those_that_wake_when_a_kubelet_rejects_pods_of
     rig = an_overdrawn_namespace()
     too_much = pod("too-much", namespace="other", cpu="10")
 
-    rig.observe(placed(too_much, "a"), rejected(too_much, "a", "OutOfcpu", too_little("cpu", 10_000, 45_000, 50_000)))
+    rig.observe(
+        placed(too_much, "a"), rejected(too_much, "a", "OutOfcpu", too_little("cpu", 10_000, 45_000, 50_000))
+    )
     held = rig.scheduler.kubelet_rejections.nodes_with_holds
     rig.observe(own_new_pod())
     while_held = rig.attempts_until_bound("new", {"test": 20})
@@ -472,6 +474,27 @@ def test_a_preemptor_of_an_overdrawn_namespace_does_not_wait_when_its_victims_ar
 
     assert rig.scheduler.core.queue.decision_time.is_overdrawn("tenant")
     assert rig.attempts_until_bound("high", {"test": 20}) == 1
+
+
+def test_the_end_of_a_victim_wakes_who_does_not_wait_for_it_late() -> None:
+    """A tenant can have its own pods evicted all the time, if it has two priorities."""
+    policy = FIT.replace("preemption never", "filter node_affinity\npreemption { victims = any }")
+    rig = an_overdrawn_namespace(policy)
+    rig.observe(
+        node("own", cpu="1", labels={"own": "x"}), placed(pod("low", namespace="other", cpu="1"), "own")
+    )
+    rig.observe(pod("high", namespace="other", cpu="1", priority=10, node_selector={"own": "x"}))
+    for _ in range(150):
+        rig.decide_once({"test": 20})
+    (evict,) = rig.of(c.Evict)
+    rig.handle(e.Evicted(evict.uid, tuple(victim.uid for victim in evict.victims)))
+    assert rig.counts() == {"unschedulable": 41}
+
+    rig.handle(e.PodDeleted(pod("low", namespace="other").uid))
+    rig.observe(own_new_pod())
+
+    assert rig.attempts_until_bound("new", {"test": 20}) <= 2  # one of them is `high`
+    assert rig.placements()["high"] == "own"
 
 
 @pytest.mark.parametrize("deleting", [False, True])
