@@ -16,9 +16,11 @@ from policysched.evaluate.columns import existing_terms, pod_changes, selector_t
 from policysched.evaluate.columns import placed_pods as placed_pods_module
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
 from policysched.evaluate.columns.pod_changes import PodChanges
+from policysched.evaluate.columns.pod_classes import PodClassTable, PodMatcher
 from policysched.evaluate.columns.summed_terms import SummedTerms
 from policysched.evaluate.columns.term_table import TermTable
 from policysched.model.identifiers import PodUid
+from policysched.model.selectors import LabelSelector, SelectorRequirement
 from tests.builders import placed, pod
 from tests.evaluate.clusters import Scene, scenes
 from tests.evaluate.evaluation import evaluated, later
@@ -28,6 +30,7 @@ from tests.evaluate.test_followed_overlays import Added, overlay_with
 from tests.evaluate.test_hostile import calls_of, cluster, decision_calls
 from tests.evaluate.test_pod_affinity import Harness
 from tests.hostile import HOST, PREFERRED, REQUIRED, ZONE, not_in
+from tests.scheduler.calls import count_calls
 
 CALLS_PER_LABEL = 8  # its hashes, but no search in an array
 
@@ -334,6 +337,7 @@ def test_label_keys_that_no_node_has_any_more_are_forgotten_as_topology_keys() -
 def test_what_pods_leave_is_dropped_in_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 25,000 pods with 300,000 terms half were dropped in one piece of 0.13 s."""
     monkeypatch.setattr(existing_terms, "_GROUPS_AT_ONCE", 100, raising=False)
+    monkeypatch.setattr(placed_pods_module, "_CLASSES_AT_ONCE", 100, raising=False)
     placed_pods = PlacedPods({}, 8, {HOST, ZONE})
     pods = [
         pod(f"p{number}", labels={"n": f"{number}"}, spec=selects_everybody(number)) for number in range(800)
@@ -354,10 +358,60 @@ def test_what_pods_leave_is_dropped_in_several_calls(monkeypatch: pytest.MonkeyP
     for before, after in pairwise(sizes):
         dropped = [now < then for then, now in zip(before, after, strict=True)]
         assert sum(dropped) <= 1, f"{before} became {after}"
+        assert before[0] - after[0] <= 100
         assert before[3] - after[3] <= 100
     assert sizes[0] == (800, 800, 1600, 1600)
     assert sizes[-1] == (2, 2, 4, 4)
     assert sum(weight.total for _, weight in placed_pods.terms_selecting("default", {})) > 0
+
+
+def test_classes_are_moved_to_another_table_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of 800 are dropped. Between the pieces pods come and go, also like those whose class is or was dropped."""
+    monkeypatch.setattr(placed_pods_module, "_CLASSES_AT_ONCE", 100)
+    keys, live, moved = {HOST}, set[int](), list[int]()
+    placed_pods = PlacedPods({}, 8, keys)
+    pods = [
+        pod(f"p{number}", labels={"n": f"{number}"}, spec=selects_everybody(number % 7))
+        for number in range(1_000)
+    ]
+
+    def adjust(number: int, delta: int) -> None:
+        placed_pods.adjust(number % 8, pods[number], delta)
+        live.symmetric_difference_update((number,))
+
+    for number in range(800):
+        adjust(number, 1)
+    for number in range(600):
+        adjust(number, -1)
+    for step in range(30):
+        moved.append(count_calls(monkeypatch, PodClassTable, "append", placed_pods.evict_unused))
+        for number, delta in ((800 + step, 1), (20 * step, 1), (700 + step, -1)):
+            adjust(number, delta)
+        if step == 8:
+            keys.add(ZONE)
+            placed_pods.topology_keys_appeared({ZONE})
+
+        expected = PlacedPods({}, 8, keys)
+        for number in live:
+            expected.adjust(number % 8, pods[number], 1)
+        assert read_of(placed_pods) == read_of(expected), f"after {step} pieces"
+
+    assert placed_pods._dropping is None and sum(moved) > 200
+    assert max(moved) <= 100 + 30, "and those that came meanwhile"
+    assert len(placed_pods._table.classes) < 400
+
+
+def read_of(placed_pods: PlacedPods) -> tuple[list[float], list[float], dict[str, list[float]]]:
+    """How many pods each row has, and how many with a label; by topology key, the weights of terms that select a pod."""
+    everybody, some = LabelSelector(()), LabelSelector((SelectorRequirement("n", "In", ("20", "810")),))
+    counts = [
+        placed_pods.tally(PodMatcher(((None, selector),))).row_counts.array(8).tolist()
+        for selector in (everybody, some)
+    ]
+    weights = {key: np.zeros(8) for key in (HOST, ZONE)}
+    for group, weight in placed_pods.terms_selecting("default", {}):
+        weights[group.topology_key] += weight.total * group.row_counts.array(8)
+    return counts[0], counts[1], {key: array.tolist() for key, array in weights.items()}
 
 
 def sizes_of(placed_pods: PlacedPods) -> tuple[int, int, int, int]:

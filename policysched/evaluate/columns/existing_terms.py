@@ -187,11 +187,9 @@ class ExistingTerms:
         """Drop changes that cancel each other. Not while an overlay is in use."""
         self._changes.sum_up_if_long()
 
-    def keep_only(self, groups: Collection[TermGroup]) -> None:
+    def drop_groups(self) -> None:
         """Drop the groups that no pod has any more, but for `forget_dropped`. Not while an overlay is in use."""
-        kept = np.array([group in groups for group in self._table.groups], np.bool_)
-        for group in self._table.groups:
-            group.dropped = group not in groups
+        kept = np.array([group.class_count for group in self._table.groups], np.bool_)
         counts = np.cumsum(kept)
         # Now, or each entry keeps the terms of pods that are gone.
         current = []

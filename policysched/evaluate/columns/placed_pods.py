@@ -7,6 +7,7 @@ placement costs a few additions. An overlay counts on copies of the few arrays t
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
 _VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
 _FEW_VALUES = 16  # of a namespace selector: up to this many are compared one by one
+_CLASSES_AT_ONCE = 1_024  # of those that are dropped or moved, a millisecond or two
 _OVERLAY_SUMS_MAX = 512  # each distinct member of a gang has some
 
 
@@ -166,7 +168,8 @@ class PlacedPods:
         return pod_class
 
     def _count_terms(self, pod_class: PodClass, affinity: PodAffinity) -> None:
-        pod_class.counted_in += self.terms.groups_of(affinity, self._topology_keys)
+        for group in self.terms.groups_of(affinity, self._topology_keys):
+            pod_class.count_in(group)
         keys = {terms.topology_key for terms in affinity.term_sets}
         uncounted = frozenset([key for key in keys if key not in self._topology_keys])
         if uncounted:
@@ -179,6 +182,8 @@ class PlacedPods:
         for uncounted in [each for each in self._uncounted_terms if not each.isdisjoint(appeared)]:
             classes, new = self._uncounted_terms.pop(uncounted), uncounted & appeared
             for pod_class, affinity in classes:
+                if pod_class.dropped:
+                    continue
                 for group in self.terms.groups_of(affinity, new):
                     pod_class.count_in(group)
                     for row, count in pod_class.rows.items():
@@ -202,28 +207,36 @@ class PlacedPods:
         self._tallies.evict_unused()
         if self._dropping is None and self._empty_size > _EMPTY_SIZE_MAX + self._size // 2:
             self._dropping = self._drop_empty()
-        if self._dropping is not None and next(self._dropping, True):
+        elif self._dropping is not None and next(self._dropping, True):
             self._dropping = None
 
     def _drop_empty(self) -> Iterator[None]:
         """In pieces, between which pods come and go. A class that is dropped has no pod any more: one like it gets another class."""
-        self._pod_classes = {key: pod_class for key, pod_class in self._pod_classes.items() if pod_class.rows}
+        for number, (key, pod_class) in enumerate(list(self._pod_classes.items()), 1):
+            if not pod_class.rows:
+                del self._pod_classes[key]
+                pod_class.drop()
+                self._size -= pod_class.size
+                self._empty_size -= pod_class.size
+            if number % _CLASSES_AT_ONCE == 0:
+                yield
         self._uncounted_terms = {
             keys: left
             for keys, classes in self._uncounted_terms.items()
-            if (left := [each for each in classes if each[0].rows])
+            if (left := [each for each in classes if not each[0].dropped])
         }
-        self._size -= self._empty_size
-        self._empty_size = 0
         yield
-        self._table = PodClassTable()
-        for pod_class in self._pod_classes.values():
-            self._table.add(pod_class)
-        self._tallies.classes_changed(self._table)
+        table = PodClassTable()
+        for number, pod_class in enumerate(list(self._pod_classes.values()), 1):
+            table.append(pod_class)
+            if number % _CLASSES_AT_ONCE == 0:
+                yield
+        for pod_class in islice(self._pod_classes.values(), len(table.classes), None):  # came meanwhile
+            table.append(pod_class)
+        self._tallies.replace_table(table)
+        self._table = table
         yield
-        self.terms.keep_only(
-            {group for pod_class in self._pod_classes.values() for group in pod_class.counted_in}
-        )
+        self.terms.drop_groups()
         yield
         yield from self.terms.forget_dropped()
 

@@ -47,9 +47,20 @@ class PodMatcher:
 
 class PodClass:
     """Placed pods that are equal in everything that counts depend on. `index`: the position in the table. `rows`: the number of
-    pods by row. `size`: one, plus one for each term and for eight labels. `counted_in`: the groups of its terms."""
+    pods by row. `size`: one, plus one for each term and for eight labels. `counted_in`: the groups of its terms.
+    `dropped`: it has no pods, and never gets any more."""
 
-    __slots__ = ("affinity", "counted_in", "index", "labels", "namespace", "rows", "size", "terminating")
+    __slots__ = (
+        "affinity",
+        "counted_in",
+        "dropped",
+        "index",
+        "labels",
+        "namespace",
+        "rows",
+        "size",
+        "terminating",
+    )
 
     def __init__(self, pod: Pod) -> None:
         self.namespace = pod.namespace
@@ -57,6 +68,7 @@ class PodClass:
         self.terminating = pod.terminating
         self.affinity = pod.pod_affinity
         self.index = -1
+        self.dropped = False
         self.rows: dict[int, int] = {}
         self.counted_in: list[TermGroup] = []
         affinity = pod.pod_affinity
@@ -67,8 +79,14 @@ class PodClass:
     def count_in(self, counted: TermGroup) -> None:
         """Add the pods of the class to a count."""
         self.counted_in.append(counted)
+        counted.class_count += 1
         for row, count in self.rows.items():
             counted.row_counts.adjust(row, count)
+
+    def drop(self) -> None:
+        self.dropped = True
+        for counted in self.counted_in:
+            counted.class_count -= 1
 
 
 class _LabelValues:
@@ -107,15 +125,20 @@ class PodClassTable:
 
     def add(self, pod_class: PodClass) -> None:
         pod_class.index = len(self.classes)
+        self.append(pod_class)
+
+    def append(self, pod_class: PodClass) -> None:
+        """Without its `index`, which is that in another table."""
+        index = len(self.classes)
         self.classes.append(pod_class)
-        self._namespaces.append(pod_class.index, pod_class.namespace)
+        self._namespaces.append(index, pod_class.namespace)
         if pod_class.terminating:
-            self._terminating.append(pod_class.index)
+            self._terminating.append(index)
         for key, value in pod_class.labels.items():
             values = self._labels.get(key)
             if values is None:
                 values = self._labels[key] = _LabelValues()
-            values.append(pod_class.index, value)
+            values.append(index, value)
 
     def mask(self, matcher: PodMatcher) -> Mask:
         """bool by class index: as `PodMatcher.matches`, for all classes."""

@@ -85,10 +85,12 @@ class Tallies:
         by_row = np.bincount(rows, weights=deltas * self._table.mask(matcher)[indexes])
         return by_row.astype(np.float64, copy=False)  # without pods they are integers
 
-    def classes_changed(self, table: PodClassTable) -> None:
-        """The table was rebuilt without the classes that have no pods; `table` is the new one."""
-        numbers = [pod_class.index if pod_class.rows else -1 for pod_class in self._table.classes]
-        self.changes.renumber(np.array(numbers, np.int32))
+    def replace_table(self, table: PodClassTable) -> None:
+        """`table` has the classes without those that were dropped, and gives them their new index."""
+        numbers = np.full(len(self._table.classes), -1, np.int32)
+        for index, pod_class in enumerate(table.classes):
+            numbers[pod_class.index] = pod_class.index = index
+        self.changes.renumber(numbers)
         self._table = table
 
     def evict_unused(self) -> None:
