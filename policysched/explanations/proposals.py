@@ -4,7 +4,7 @@ Each proposal is evaluated before it is returned: with the change, and nothing e
 request is lowered only as far as needed: one step more and no node fits. Extenders and quotas are not part of it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,10 +25,14 @@ from policysched.model.nodes import Node
 from policysched.model.pods import Pod, QueuedPodInfo, Toleration
 from policysched.scheduler.policy_permissions import MIRROR_POD_ANNOTATION
 
+Search = Iterator["Proposal | None"]
+"""Yields None before each evaluation, in a pause, and at last the proposal, if there is one."""
 ProposalKind = Literal["minimum", "request", "toleration", "uncordon", "node selector", "move", "node"]
 
 _NODES_TRIED_MAX = 8
 _PODS_TRIED_MAX = 8
+_NODE_SELECTORS_TRIED_MAX = 16
+"""A pod can have thousands, and each is an evaluation."""
 _STEPS = {"memory": 2**20, "ephemeral-storage": 2**20}
 """Requests are lowered in steps that people write: 1Mi, and 1 (of cpu: 1m) of everything else."""
 UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
@@ -98,12 +102,12 @@ class Situation:
 
 
 def proposals(situation: Situation) -> Iterator[Proposal | None]:
-    """At most one of each kind, those that change the pod first. Yields None between steps, so that a caller that must not
-    take long can pause there; the cluster may change in a pause."""
+    """At most one of each kind, those that change the pod first. Yields None between steps of an evaluation or two, so that a
+    caller that must not take long can pause there; the cluster may change in a pause."""
     if situation.explanation.pod_rejection is not None:
         return
     for find in (_lower_request, _tolerate, _drop_node_selector, move_a_pod, _add_a_node):
-        yield find(situation)
+        yield from find(situation)
 
 
 def _builtins(program: Program) -> Mapping[str, str]:
@@ -129,7 +133,7 @@ def _rejected_only_by(
 # ── changes of the pod ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lower_request(situation: Situation) -> Proposal | None:
+def _lower_request(situation: Situation) -> Search:
     """Requests that are as high as they can be: the policy finds a node for them, and none with a step more of any."""
     pod, best = situation.pod, None
     for _, rejections in _rejected_only_by(situation, frozenset({"node_resources_fit"})):
@@ -143,23 +147,26 @@ def _lower_request(situation: Situation) -> Proposal | None:
         if all(amount > 0 for amount in lowered.values()) and (best is None or gap.ratio < best[0]):
             best = gap.ratio, lowered
     if best is None:
-        return None
+        return
     lowered = best[1]
-    while (higher := _higher_request(situation, lowered)) is not None:
+    while (higher := (yield from _higher_request(situation, lowered))) is not None:
         lowered = higher
     changed = with_requests(pod, lowered)
+    yield None
     node = situation.selected(changed)
     if node is None:
-        return None
+        return
     parts = [
         f"{format_value(amount, resource_type(resource))} {_resource_name(resource)} instead of "
         f"{format_value(pod.requests[resource], resource_type(resource))}"
         for resource, amount in lowered.items()
     ]
-    return Proposal("request", f"request {' and '.join(parts)}", node, pod=changed)
+    yield Proposal("request", f"request {' and '.join(parts)}", node, pod=changed)
 
 
-def _higher_request(situation: Situation, lowered: Mapping[str, int]) -> dict[str, int] | None:
+def _higher_request(
+    situation: Situation, lowered: Mapping[str, int]
+) -> Generator[None, None, dict[str, int] | None]:
     """The same with a step more of one resource, where that still fits; as many steps as that node allows."""
     for resource, amount in lowered.items():
         requested = situation.pod.requests[resource]
@@ -167,21 +174,24 @@ def _higher_request(situation: Situation, lowered: Mapping[str, int]) -> dict[st
         if larger == amount:
             continue
         raised = {**lowered, resource: larger}
+        yield
         node = situation.selected(with_requests(situation.pod, raised))
         if node is not None:
-            return {**lowered, resource: _largest_that_fits(situation, lowered, resource, larger, requested)}
+            largest = yield from _largest_that_fits(situation, lowered, resource, larger, requested)
+            return {**lowered, resource: largest}
     return None
 
 
 def _largest_that_fits(
     situation: Situation, lowered: Mapping[str, int], resource: str, fits: int, requested: int
-) -> int:
+) -> Generator[None, None, int]:
     """By bisection: a node that fits more of a resource fits less of it."""
     step = _STEPS.get(resource, 1)
     low, high = fits // step, requested // step
     while low < high:
         middle = (low + high + 1) // 2
         tried = {**lowered, resource: middle * step}
+        yield
         if situation.selected(with_requests(situation.pod, tried)) is None:
             high = middle - 1
         else:
@@ -219,7 +229,7 @@ def _resource_name(resource: str) -> str:
     return "of memory" if resource == "memory" else resource
 
 
-def _tolerate(situation: Situation) -> Proposal | None:
+def _tolerate(situation: Situation) -> Search:
     """Tolerations for the taints of the node with the fewest, or the end of a cordon."""
     tolerated = TolerationIndex(situation.pod.tolerations)
     candidates = []
@@ -239,34 +249,37 @@ def _tolerate(situation: Situation) -> Proposal | None:
         if not taints:
             added = [Toleration(UNSCHEDULABLE_TAINT, "Exists", "", "NoSchedule")]
         changed = replace(situation.pod, tolerations=(*situation.pod.tolerations, *added))
+        yield None
         selected = situation.selected(changed)
         if selected is None:
             continue
         if not taints:
-            return Proposal("uncordon", f"uncordon {selected}", selected, pod=changed)
+            yield Proposal("uncordon", f"uncordon {selected}", selected, pod=changed)
+            return
         texts = [
             f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
             for taint in taints
         ]
-        return Proposal("toleration", f"tolerate the taint {' and '.join(texts)}", selected, pod=changed)
-    return None
+        yield Proposal("toleration", f"tolerate the taint {' and '.join(texts)}", selected, pod=changed)
+        return
 
 
-def _drop_node_selector(situation: Situation) -> Proposal | None:
+def _drop_node_selector(situation: Situation) -> Search:
     pod = situation.pod
-    for key, value in sorted(pod.node_selector.items()):
+    for key, value in sorted(pod.node_selector.items())[:_NODE_SELECTORS_TRIED_MAX]:
         node_selector = {name: text for name, text in pod.node_selector.items() if name != key}
         changed = replace(pod, node_selector=node_selector)
+        yield None
         node = situation.selected(changed)
         if node is not None:
-            return Proposal("node selector", f"remove the node selector {key}={value}", node, pod=changed)
-    return None
+            yield Proposal("node selector", f"remove the node selector {key}={value}", node, pod=changed)
+            return
 
 
 # ── changes of the cluster ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def move_a_pod(situation: Situation) -> Proposal | None:
+def move_a_pod(situation: Situation) -> Search:
     """One pod of a policy that runs here leaves the node for another one that its own policy selects."""
     nodes = [
         (max((rejection.gap.ratio if rejection.gap else 1.0) for rejection in rejections), node)
@@ -275,6 +288,9 @@ def move_a_pod(situation: Situation) -> Proposal | None:
     ]
     for _, name in sorted(nodes)[:_NODES_TRIED_MAX]:
         node = NodeName(name)
+        yield None
+        if node not in situation.cache.nodes:
+            continue
         movable = [
             pod
             for pod in situation.cache.ledger.usage(node).pods.values()
@@ -282,6 +298,9 @@ def move_a_pod(situation: Situation) -> Proposal | None:
         ]
         movable.sort(key=lambda pod: (_size(pod), pod.full_name))
         for moved in movable[:_PODS_TRIED_MAX]:
+            yield None
+            if not _is_on(situation, moved, node):
+                continue
             plan = situation.plan_of(moved)
             target = None if plan is None else _target_of_move(situation, moved, node, *plan)
             if (
@@ -289,8 +308,12 @@ def move_a_pod(situation: Situation) -> Proposal | None:
                 and (selected := _selected_after_move(situation, moved, target)) is not None
             ):
                 text = f"move {moved.full_name} from {node} to {target}"
-                return Proposal("move", text, selected, moved=(moved, target))
-    return None
+                yield Proposal("move", text, selected, moved=(moved, target))
+                return
+
+
+def _is_on(situation: Situation, pod: Pod, node: NodeName) -> bool:
+    return node in situation.cache.nodes and pod.uid in situation.cache.ledger.usage(node).pods
 
 
 def _selected_after_move(situation: Situation, moved: Pod, target: NodeName) -> NodeName | None:
@@ -340,24 +363,28 @@ def _size(pod: Pod) -> tuple[int, int]:
     return pod.requests.get("cpu", 0), pod.requests.get("memory", 0)
 
 
-def _add_a_node(situation: Situation) -> Proposal | None:
+def _add_a_node(situation: Situation) -> Search:
     """A node like one of those that exist, without pods except those of DaemonSets; the smallest that helps.
 
     Such a node is evaluated as the existing one without its pods. That is the same only where rules look at one node at
     a time; otherwise (topology spread, pod affinity, counts over the cluster) nothing is proposed.
     """
+    yield None
     if not _looks_at_one_node(situation):
-        return None
+        return
     for node in node_kinds(situation.cache.nodes.values())[:_NODES_TRIED_MAX]:
+        yield None
+        if node.name not in situation.cache.nodes:
+            continue
         overlay = situation.new_overlay()
         for pod in list(situation.cache.ledger.usage(node.name).pods.values()):
             if pod.owner_kind != "DaemonSet" and pod.uid != situation.pod.uid:
                 overlay.remove_pod(pod.uid)
         if situation.fits_on(node.name, overlay):
-            return Proposal(
+            yield Proposal(
                 "node", f"add a node like {node.name} ({describe_node(node)})", node.name, like=node.name
             )
-    return None
+            return
 
 
 def node_kinds(nodes: Iterable[Node]) -> list[Node]:

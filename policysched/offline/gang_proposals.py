@@ -162,7 +162,7 @@ def _move(situation: GangSituation, started: SimulationResult | None) -> Iterato
     if not left:
         return
     check_time(situation.deadline_s)
-    proposal = move_a_pod(situation.situation_of(files, left[0]))
+    proposal = next(filter(None, move_a_pod(situation.situation_of(files, left[0]))), None)
     if proposal is None or proposal.moved is None:
         return
     moved, target = proposal.moved
