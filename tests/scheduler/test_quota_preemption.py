@@ -536,3 +536,37 @@ def test_a_pod_of_another_entity_and_the_same_spec_does_not_keep_an_entitled_one
     assert victims(rig) == ["u0", "u1"]
     carry_out_evictions(rig)
     assert rig.placements()["own"] == "n"
+
+
+def test_who_takes_back_one_quota_and_borrows_in_another_keeps_what_it_took_from_borrowers() -> None:
+    """The controller of the victim creates it again, and the queue has it first."""
+    text = """\
+policy test version 1
+filter node_resources_fit
+quota org by pod.labels["org"] else "none" {
+  "x" { cpu = 2 borrow any }
+  "y" { cpu = 2 borrow any }
+  others { cpu = 0 }
+}
+quota team by pod.labels["team"] else "none" {
+  "a" { cpu = 8 borrow any }
+  "b" { cpu = 0 borrow any }
+  others { cpu = 0 }
+}
+"""
+    rig = Rig(text, node("n", cpu="100"))
+    running(
+        rig, [pod(f"y{index}", cpu="2", labels={"org": "y", "team": "a"}, priority=10) for index in range(2)]
+    )
+    rig.observe(pod("own", cpu="2", labels={"org": "x", "team": "b"}))
+    rig.settle()
+    (evicted,) = victims(rig)
+    rig.handle(e.Evicted(pod("own").uid, (pod(evicted).uid,)))
+
+    rig.observe(pod("again", cpu="2", labels={"org": "y", "team": "a"}, priority=10))
+    rig.handle(e.PodDeleted(pod(evicted).uid))
+    rig.pass_time(60)
+
+    assert "again" not in rig.placements()
+    assert rig.placements()["own"] == "n"
+    assert victims(rig) == [evicted]

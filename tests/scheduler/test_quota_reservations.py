@@ -85,7 +85,7 @@ class Recount:
         self.core = self.rig.scheduler._core
         self.account = self.core.quotas.accounts["test"]
         self.known: dict[str, Pod] = {}
-        self.entitled: dict[PodUid, QuotaCharge] = {}
+        self.kept: dict[PodUid, QuotaCharge] = {}
         self.refused_count = self.kept_count = 0
         self.take = self.core.quotas.take_released
         self.core.quotas.take_released = self.take_released  # type: ignore[method-assign]
@@ -148,6 +148,30 @@ class Recount:
                 charges[waiting.uid] = charge
         return usage, charges
 
+    def parts(self, pods: list[Pod], kept: dict[PodUid, QuotaCharge]) -> dict[PodUid, QuotaCharge]:
+        """Of the others: the resources to which they are entitled in some quota."""
+        usage, parts = self.reserve(pods)[0], dict[PodUid, QuotaCharge]()
+        for waiting in pods:
+            if waiting.uid in kept:
+                continue
+            charge = self.account.plan.quota_charge(
+                waiting, self.core.cache.namespaces.get(waiting.namespace)
+            )
+            amounts = tuple(
+                requested
+                if any(
+                    amount is not None and usage.used(entity)[index] + requested <= amount
+                    for quota, entity in enumerate(charge.entities)
+                    for amount in [self.account.limits.of(quota, entity).amounts[index]]
+                )
+                else 0
+                for index, requested in enumerate(charge.amounts)
+            )
+            if any(amounts):
+                parts[waiting.uid] = QuotaCharge(charge.entities, amounts)
+                usage.add(parts[waiting.uid])
+        return parts
+
     def check_trials(self) -> None:
         waiting = self.waiting()
         for judged in [*self.known.values(), pod("stranger", namespace="ns1")]:
@@ -158,20 +182,28 @@ class Recount:
             assert trial is not None
             for entity in {*self.account.usage.nodes, *expected.nodes}:
                 assert list(trial.used(entity)) == list(expected.used(entity)), entity
+            parts = self.parts(waiting, self.reserve(waiting)[1])
+            for other in waiting[:own]:
+                if other.uid in parts:
+                    expected.add(parts[other.uid])
+            for_borrowers = trial.for_borrowers()
+            for entity in {*self.account.usage.nodes, *expected.nodes}:
+                assert list(for_borrowers.used(entity)) == list(expected.used(entity)), entity
 
     def take_released(self, *limits: Any) -> list[object]:
-        """Who kept something at the last look and keeps nothing now is released, and nobody else."""
+        """Who kept something else at the last look is released, and nobody else."""
         _, entitled = self.reserve(self.waiting())
+        kept = {**self.parts(self.waiting(), entitled), **entitled}
         released: list[QuotaCharge] = []
         with patch.object(self.account, "release", released.append):
             opened = self.take(*limits)
         ledger = self.core.cache.ledger
         assert released == [
             charge
-            for uid, charge in self.entitled.items()
-            if uid not in entitled and ledger.placement(uid) is None
+            for uid, charge in self.kept.items()
+            if kept.get(uid) != charge and ledger.placement(uid) is None
         ]
-        self.entitled = entitled
+        self.kept = kept
         self.kept_count += len(entitled)
         self.refused_count += len(self.waiting()) - len(entitled)
         return opened

@@ -195,6 +195,9 @@ class QuotaAccounts:
         charge = charge or self.charge(pod)
         assert charge is not None, f"{pod.full_name} has quotas and no charge"
         block = usage.blocked(charge)
+        if block is None and usage.part_kept and not usage.is_within_amounts(charge):
+            usage = usage.for_borrowers()
+            block = usage.blocked(charge)
         return None if block is None else QuotaRefusal(block, charge, usage, account, pod.namespace)
 
     def reservation_released(self, pod: Pod) -> None:

@@ -7,7 +7,7 @@
 Others decide often while these wait, so a decision must not look at each of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
@@ -41,11 +41,14 @@ class QuotaReservations:
     _nominated: dict[PodUid, _Nominated] = field(default_factory=dict)  # the most important first
     _entitled: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)
     _sums: list[QuotaCharge] = field(default_factory=list)  # of the entitled, one for the same entities
+    _parts: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)  # by those that are entitled in part
+    _part_sums: list[QuotaCharge] = field(default_factory=list)  # their sums
     _refused_at: dict[QuotaEntity, tuple[int, ...]] = field(default_factory=dict)  # with their use
     _usage: QuotaUsage | None = None  # of placed and entitled pods
     _account_version: int = -1
     _versions: _Versions | None = None
-    _reported: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)
+    _reported: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)  # what each kept at the last look
+    _last_entitled: Mapping[PodUid, QuotaCharge] | None = None  # then
 
     def trial(self, uids: Iterable[PodUid]) -> QuotaUsage:
         """The usage by which these pods are judged: with those that are nominated and keep something. Of two nominated
@@ -57,22 +60,25 @@ class QuotaReservations:
         )
         if own is None:
             return usage.trial()
+        parts = [charge for uid, charge in self._parts.items() if _importance(self._nominated[uid].pod) < own]
         before = [
             charge for uid, charge in self._entitled.items() if _importance(self._nominated[uid].pod) < own
         ]
-        return self._usage_with(summed(before))
+        return self._usage_with(summed(before), summed(parts))
 
     def release_lapsed(self) -> None:
         """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
         if not self._reported and not self.cache.nominated:
             return
         self._current_usage()
-        if self._entitled is self._reported:
+        if self._entitled is self._last_entitled:
             return
+        self._last_entitled = self._entitled
+        kept = {**self._parts, **self._entitled}
         for uid, charge in self._reported.items():
-            if uid not in self._entitled and self.cache.ledger.placement(uid) is None:
+            if kept.get(uid) != charge and self.cache.ledger.placement(uid) is None:
                 self.account.release(charge)
-        self._reported = self._entitled
+        self._reported = kept
 
     def _current_usage(self) -> QuotaUsage:
         versions = self.cache.nominations_version, self.cache.namespaces_version, self.moves
@@ -80,8 +86,8 @@ class QuotaReservations:
             self._nominated = self._look()
             self._usage = self._judge()
         elif self._account_version != self.account.version:
-            usage = self._usage_with(self._sums)
-            if self._is_within_amounts(usage, self._sums) and not self._has_fallen():
+            usage = self._usage_with(self._sums, self._part_sums)
+            if self._is_within_amounts(usage, self._sums) and not self._has_fallen() and usage.parts_hold():
                 self._usage = usage
             else:
                 self._usage = self._judge()
@@ -112,7 +118,7 @@ class QuotaReservations:
         entitled = {uid: known.charge for uid, known in self._nominated.items()}
         self._refused_at = {}
         sums = summed(entitled.values())
-        usage = self._usage_with(sums)
+        usage, parts = self._usage_with(sums), dict[PodUid, QuotaCharge]()
         if not self._is_within_amounts(usage, sums):
             placed = self.account.usage
             usage = placed.trial()
@@ -125,11 +131,28 @@ class QuotaReservations:
                         entity: tuple(placed.used(entity)) for entity in known.charge.entities
                     }
             sums = summed(entitled.values())
+            parts = self._find_parts(usage.trial(), entitled)
         self._entitled, self._sums = entitled, sums
+        self._parts, self._part_sums = parts, summed(parts.values())
+        usage.part_kept = self._part_sums
         return usage
 
-    def _usage_with(self, sums: Iterable[QuotaCharge]) -> QuotaUsage:
+    def _find_parts(
+        self, usage: QuotaUsage, entitled: Mapping[PodUid, QuotaCharge]
+    ) -> dict[PodUid, QuotaCharge]:
+        """A pod that takes a quota back can borrow in another one. It keeps what it took from those that borrow only: they would take
+        it again, and be evicted again."""
+        parts = dict[PodUid, QuotaCharge]()
+        for uid, known in self._nominated.items():
+            part = None if uid in entitled else usage.entitled_part(known.charge)
+            if part is not None:
+                usage.add(part)
+                parts[uid] = part
+        return parts
+
+    def _usage_with(self, sums: Iterable[QuotaCharge], parts: Sequence[QuotaCharge] = ()) -> QuotaUsage:
         usage = self.account.usage.trial()
+        usage.part_kept = parts
         for charge in sums:
             usage.add(charge)
         return usage

@@ -30,13 +30,15 @@ class QuotaBlock:
 
 
 class QuotaUsage:
-    """Use by node, in the order of `QuotaLimits.resources`. With a `base` this is a hypothetical change of it."""
+    """Use by node, in the order of `QuotaLimits.resources`. With a `base` this is a hypothetical change of it. `part_kept` is
+    what nominated pods keep from those that borrow, beside what they keep from everybody."""
 
     def __init__(self, limits: QuotaLimits, base: "QuotaUsage | None" = None) -> None:
         self._limits = limits
         self._base = base
         self._used: dict[QuotaNode, list[int]] = {}
         self._none_used = [0] * len(limits.resources)
+        self.part_kept: Sequence[QuotaCharge] = () if base is None else base.part_kept
 
     def used(self, node: QuotaNode) -> Sequence[int]:
         """What the entity or pool uses of each resource. Read only."""
@@ -130,6 +132,37 @@ class QuotaUsage:
         entity = charge.entities[quota]
         amount = self._limits.of(quota, entity).amounts[resource]
         return amount is not None and self.used(entity)[resource] + charge.amounts[resource] <= amount
+
+    def entitled_part(self, charge: QuotaCharge) -> QuotaCharge | None:
+        """The resources to which the pod is entitled in some quota. None: nothing."""
+        quotas = range(len(charge.entities))
+        amounts = [
+            amount if any(self._is_entitled(charge, quota, index) for quota in quotas) else 0
+            for index, amount in enumerate(charge.amounts)
+        ]
+        return QuotaCharge(charge.entities, tuple(amounts)) if any(amounts) else None
+
+    def for_borrowers(self) -> "QuotaUsage":
+        """With what nominated pods keep from them."""
+        usage = self.trial()
+        for charge in self.part_kept:
+            usage.add(charge)
+        return usage
+
+    def parts_hold(self) -> bool:
+        """Whether those that keep a part are still entitled to it, all together."""
+        if not self.part_kept:
+            return True
+        usage, nothing = self.for_borrowers(), (0,) * len(self._limits.resources)
+        return all(
+            any(
+                usage._is_entitled(QuotaCharge(charge.entities, nothing), quota, index)
+                for quota in range(len(charge.entities))
+            )
+            for charge in self.part_kept
+            for index, amount in enumerate(charge.amounts)
+            if amount
+        )
 
     def is_within_amounts(self, charge: QuotaCharge) -> bool:
         """Whether the pod borrows nothing in any quota."""
