@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from policysched.gc_tuning import collections_paused
+
 LEVELS_MAX = 400
 """Deeper values are read as null. More than the 254 that orjson writes, so that an object is malformed and not changed."""
 _CHUNK_BYTES = 64 * 1024
@@ -33,9 +35,11 @@ def parse_json(text: bytes) -> Any:
 
 
 async def read_json(text: bytes) -> Any:
-    """The same for a text of any length: a repair takes up to 0.25 s for each megabyte, so it runs beside the event loop."""
+    """The same for a text of any length: a repair takes up to 0.25 s for each megabyte, so it runs beside the event loop.
+    Collections of garbage would take as long as the parser."""
     try:
-        return orjson.loads(text)
+        with collections_paused():
+            return orjson.loads(text)
     except orjson.JSONDecodeError:
         return await asyncio.to_thread(parse_json, text)
 
