@@ -174,7 +174,7 @@ class FaultyTransport:
             with contextlib.suppress(ConnectionError):  # policysched disconnected
                 await response.prepare(request)
                 while True:
-                    chunk = await self._chunk(answer, ends_s)
+                    chunk = await self._chunk(request, answer, ends_s)
                     if chunk is None:
                         break
                     if self._faults_on:
@@ -186,11 +186,15 @@ class FaultyTransport:
         _cut(request)
         return response
 
-    async def _chunk(self, answer: aiohttp.ClientResponse, ends_s: float) -> bytes | None:
-        """The next events; None when the watch ends, by the server or by the proxy."""
+    async def _chunk(
+        self, request: web.Request, answer: aiohttp.ClientResponse, ends_s: float
+    ) -> bytes | None:
+        """The next events; None when the watch ends, by the server, by the proxy, or by policysched."""
         reading = asyncio.ensure_future(answer.content.readany())
         try:
             while not reading.done():
+                if request.transport is None:  # aiohttp lets handlers of closed connections go on
+                    return None
                 if self._faults_on and asyncio.get_running_loop().time() > ends_s:
                     return None
                 await asyncio.wait((reading,), timeout=0.1)
