@@ -46,6 +46,8 @@ from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
 
 _SEARCHING_MAX = 64
 """Entries whose search for devices goes on, of which is known what their earlier slices left. They take turns."""
+_OVERDRAWN_PIECES = 5
+"""A piece of the search for a gang of an overdrawn namespace is so much shorter: pods of others wait for one."""
 
 
 @dataclass(slots=True)
@@ -400,8 +402,10 @@ class AttemptRunner:
         gang = attempt.entry
         if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
             return False
-        going_on_cost = limits.gang_piece_cost_by_member * len(search.fits)
-        if attempt.piece_cost < max(limits.gang_piece_cost_max, going_on_cost):
+        piece_cost_max = max(limits.gang_piece_cost_max, limits.gang_piece_cost_by_member * len(search.fits))
+        if self._core.queue.decision_time.is_overdrawn(gang.namespace):
+            piece_cost_max //= _OVERDRAWN_PIECES
+        if attempt.piece_cost < piece_cost_max:
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
         self._core.queue.attempting = gang

@@ -203,6 +203,21 @@ def test_a_gang_of_an_overdrawn_namespace_has_no_head_start() -> None:
     assert scheduler.bind_order().index("own") == 9
 
 
+def test_the_search_for_a_gang_of_an_overdrawn_namespace_pauses_more_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = []
+    for failed_ns in (0, SECOND_NS):
+        scheduler = rig(node("n", cpu="100"), *gang(100), piece=50)
+        decide_until_pause(scheduler)
+        scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("default", failed_ns)
+        counts.append(count_calls(monkeypatch, Pause, "__post_init__", scheduler.settle))
+
+    usual, overdrawn = counts
+    assert usual > 0
+    assert overdrawn >= 4 * usual
+
+
 def test_a_gang_of_an_overdrawn_namespace_has_its_head_start_before_lower_priorities() -> None:
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8, priority=1))
     decide_until_pause(scheduler)
