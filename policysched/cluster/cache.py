@@ -48,7 +48,7 @@ from policysched.model.workloads import DisruptionBudget, SelectorOwner, Selecto
 
 Events = frozenset[ClusterEvent]
 _NO_EVENTS: Events = frozenset()
-_FEW_CHANGED_NODES = 2
+_FEW_CHANGED_NODES, _MANY_CHANGED_NODES = 2, 32
 
 
 class ClusterCache:
@@ -89,6 +89,11 @@ class ClusterCache:
     def has_few_changed_nodes(self) -> bool:
         """Whether `changed_nodes` has what a decision changes, and not much more."""
         return len(self._changed_nodes) <= _FEW_CHANGED_NODES
+
+    @property
+    def has_many_changed_nodes(self) -> bool:
+        """Whether the next decision would take some milliseconds longer, so that they are better applied before there is a pod."""
+        return len(self._changed_nodes) >= _MANY_CHANGED_NODES
 
     @property
     def shares(self) -> NamespaceShares:

@@ -86,8 +86,8 @@ class Evaluator:
 
     @property
     def has_slices(self) -> bool:
-        """Whether the start has left something to `refresh_slice`."""
-        return self._columns.counted_pods.are_missing
+        """Whether the start has left something to `refresh_slice`, or many nodes have changed since the last decision."""
+        return self._columns.counted_pods.are_missing or self._columns.has_many_changes
 
     def catch_up_slice(self, plan: Plan) -> bool:
         """As `refresh_slice`, for the changed pods that the plan's totals follow; nothing is applied if they are few."""

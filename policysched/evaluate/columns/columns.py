@@ -238,6 +238,10 @@ class Columns:
             self._update_rows(self._names_of_slice(nodes_max or NODES_PER_STEP))
         return bool(self._late_names) or (self.counted_pods.are_missing and self.counted_pods.count_slice())
 
+    @property
+    def has_many_changes(self) -> bool:
+        return bool(self._late_names) or self._cache.has_many_changed_nodes
+
     def _names_of_slice(self, nodes_max: int) -> Iterator[NodeName]:
         counted = self.counted_pods
         visits_max, adjusted_max = counted.totals.visits + PODS_PER_STEP, counted.adjusted + ITEMS_PER_STEP
