@@ -139,10 +139,8 @@ class PodEvents:
             entry: QueueEntry | None = core.pods.get(uid)
             if entry is not None and entry.state is QueueState.GANG_MEMBER:
                 entry = core.gangs.gang_of(uid)
-            group = None if entry is None else core.queue.group_of(entry)
-            if group is not None:
-                for event in (each for each in ClusterEvent if each in events):
-                    core.queue.open_group(group.equivalence_key, now_ns, event, None)
+            if entry is not None:
+                core.queue.wake(entry, events, now_ns)
 
     def _track_kubelet_rejections(
         self, observed: ObservedPod, before: Placement | None, now_ns: int, *, synced: bool

@@ -697,10 +697,10 @@ def test_room_that_appears_in_a_pause_is_used() -> None:
     assert len(scheduler.placements()) == 6
 
 
-def check_missed_event() -> None:
+def check_missed_event(*, overdrawn: bool = False) -> None:
     """The gang needs three of four members. The first has failed when the room for it appears, and one of the others fails
     later."""
-    low = placed(pod("x", cpu="4", scheduler="other"), "n0")
+    low = placed(pod("x", namespace="other", cpu="4", scheduler="other"), "n0")
     labels = {"group": "g", "least": "3"}
     members = [
         pod(f"g{index}", cpu="1", labels=labels, node_selector={"name": "n1" if index else "n0"})
@@ -713,15 +713,24 @@ def check_missed_event() -> None:
         patch.setattr(gang_attempt, "most_demanding_first", nothing_in_steps)
         decide_until_pause(scheduler, 3)
 
+        if overdrawn:
+            scheduler.scheduler.core.queue.decision_time.charge_failed_attempt("default", SECOND_NS)
         scheduler.handle(e.PodDeleted(low.pod.uid))
         scheduler.settle()
         scheduler.pass_time(5)
+        after_5_s = len(scheduler.placements())
+        scheduler.pass_time(10)
 
-    assert len(scheduler.placements()) == 3
+    assert [after_5_s, len(scheduler.placements())] == [0 if overdrawn else 3, 3]
 
 
 def test_an_event_in_a_pause_requeues_a_gang_that_fails() -> None:
     check_missed_event()
+
+
+def test_an_event_of_others_in_a_pause_requeues_a_gang_of_an_overdrawn_namespace_late() -> None:
+    """A tenant whose pods come and go would else have it attempted all the time, at the expense of its namespace."""
+    check_missed_event(overdrawn=True)
 
 
 # ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────

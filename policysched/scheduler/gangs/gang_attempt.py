@@ -173,8 +173,9 @@ class GangAttempts:
         if preemption is None or reclaims_none:
             withdraw_gang_nominations(self._core, gang, now_ns)
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
-        for event in sorted(self._core.queue.missed_events, key=lambda event: event.value):
-            self._core.queue.open_group(gang.id, now_ns, event, None)
+        missed = sorted(self._core.queue.missed_events.items(), key=lambda each: each[0].value)
+        for event, cause in missed:
+            self._core.queue.open_group(gang.id, now_ns, event, cause)
         if self.counted.are_outdated(gang):
             self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 

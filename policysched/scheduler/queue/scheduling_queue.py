@@ -7,7 +7,7 @@ placed the next one follows, otherwise all stay parked. An event among 50,000 pa
 An event that helps many classes opens their groups in slices.
 
 No event is lost between an attempt and its parking: events are applied between attempts, and in the pauses of a gang's
-attempt, which open its parked group at once (`missed_events`).
+attempt, which open its parked group then (`missed_events`).
 
 Backoff limits how often an entry is tried without success, and never changes its position: before an entry is placed, those of its
 policy that back off ahead of it are attempted on the same state of the cluster (`yield_to_earlier`).
@@ -59,7 +59,9 @@ class SchedulingQueue:
         self.yielded: QueueEntry | None = None
         self.order_is_given = False
         self.attempting: QueueEntry | None = None
-        self.missed_events: set[ClusterEvent] = set()
+        self.missed_events: dict[
+            ClusterEvent, str | None
+        ] = {}  # with the namespace that caused it, as in `requeue`
         self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
         self._parked = ParkedEntries(self._groups, lambda *of: self.enqueue(*of))
         self._gated: dict[QueueEntry, None] = {}  # and those that await a new text
@@ -303,9 +305,8 @@ class SchedulingQueue:
     ) -> None:
         """Open the parked groups that one of the events can help; with `policy` or `claim`, only those of it. `cause`: the
         namespace of the pod or object that changed."""
-        events = tuple(events)
-        if self.attempting is not None:
-            self.missed_events.update(e for e in events if may_help(e, self.attempting.namespace, cause))
+        for event in (events := tuple(events)):
+            self._note_missed(event, cause)
         wake_ups = self._groups.waiting_for(events, policy, claim, cause)
         if self.order_is_given:
             self._parked.open(wake_ups, now_ns)
@@ -322,11 +323,26 @@ class SchedulingQueue:
 
     def open_group(self, key: EquivalenceKey, now_ns: int, event: ClusterEvent, cause: str | None) -> None:
         """Open the parked group of the class, if it is blocked and waits for the event. `cause`: as in `requeue`."""
-        if self.attempting is not None:
-            self.missed_events.add(event)
+        self._note_missed(event, cause)
         group, late = self.blocked_group(key), self._groups.late
         if group is not None and event in group.requeue_events and not late.delays(event, group, cause):
             self._parked.open([(event, group)], now_ns)
+
+    def wake(self, entry: QueueEntry, events: Collection[ClusterEvent], now_ns: int) -> None:
+        """Open the parked group of the entry if it waits for one of the events, also in an overdrawn namespace."""
+        if entry is self.attempting:
+            self.missed_events.update(dict.fromkeys(events))
+        group = self.group_of(entry)
+        if group is not None and self.blocked_group(group.equivalence_key) is group:
+            for event in [each for each in ClusterEvent if each in events and each in group.requeue_events][
+                :1
+            ]:
+                self._parked.open([(event, group)], now_ns)
+
+    def _note_missed(self, event: ClusterEvent, cause: str | None) -> None:
+        if (gang := self.attempting) is not None and may_help(event, gang.namespace, cause):
+            is_own = cause in (None, gang.namespace)
+            self.missed_events[event] = cause if is_own else self.missed_events.get(event, cause)
 
     def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]:
         """Have the parked pods of a policy await its new text, which drops their groups. Those that are parked later stay so."""
