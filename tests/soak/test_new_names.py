@@ -10,7 +10,7 @@ from tests.soak.new_names import entries_after, grown
 
 
 def test_nothing_is_kept_for_names_that_are_gone() -> None:
-    assert grown(entries_after(rounds=6), rounds=6) == []
+    assert grown(entries_after(rounds=10), rounds=10) == []
 
 
 @pytest.mark.search
