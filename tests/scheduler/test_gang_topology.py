@@ -394,9 +394,9 @@ def searched_domains(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, int]:
     looks: list[object] = []
     backtrack, feasible = GangAttempts._with_backtracking, gang_domains._feasible_domains
 
-    def with_backtracking(self: GangAttempts, gang: QueuedGang, searches: Any, trial: Any) -> Any:
+    def with_backtracking(self: GangAttempts, gang: QueuedGang, searches: Any, *more: Any) -> Any:
         kept.extend(search.overlay is not None for search in searches)
-        return backtrack(self, gang, searches, trial)
+        return backtrack(self, gang, searches, *more)
 
     def feasible_domains(*args: Any) -> Any:
         looks.append(args)

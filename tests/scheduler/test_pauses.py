@@ -736,7 +736,11 @@ def test_an_event_of_others_in_a_pause_requeues_a_gang_of_an_overdrawn_namespace
 # ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def history(number: int) -> Rig:
+def equal(rng: ClusterRandom, count: int, name: str) -> list[Pod]:
+    return gang(count, name=name, cpu=rng.choice(("1", "2")))
+
+
+def history(number: int, gang_of: Callable[[ClusterRandom, int, str], list[Pod]] = equal) -> Rig:
     """Gangs, plain pods, nodes that come and go and pods that end, in the pauses of attempts."""
     rng = ClusterRandom(f"pauses {number}")
     nodes = {f"n{index}": rng.choice(("2", "4")) for index in range(rng.randint(3, 6))}
@@ -757,9 +761,7 @@ def history(number: int) -> Rig:
     count = 0
     for round_number in range(rng.randint(1, 3)):
         for index in range(rng.randint(1, 2)):
-            scheduler.observe(
-                *gang(rng.randint(2, 6), name=f"g{round_number}{index}-", cpu=rng.choice(("1", "2")))
-            )
+            scheduler.observe(*gang_of(rng, rng.randint(2, 6), f"g{round_number}{index}-"))
         while scheduler.scheduler.ready(scheduler.now_ns):
             decide_checked(scheduler)
             if not scheduler.scheduler.attempt_paused or count > 40:

@@ -19,7 +19,9 @@ class DecidedBeside:
     def __init__(self, scheduler: Scheduler) -> None:
         self._core, self._attempts = scheduler._core, scheduler._attempts
         self._search: GangSearchResult | None = None
-        self._pods: list[tuple[int, PodUid]] = []  # by how many members had a node then
+        self._pods: list[
+            tuple[list[tuple[PodUid, NodeName]], PodUid]
+        ] = []  # with the members that had a node then
 
     def note(self, pod: Pod) -> None:
         pause = self._attempts._pause
@@ -27,7 +29,10 @@ class DecidedBeside:
             return
         if pause.search is not self._search:
             self._search, self._pods = pause.search, []
-        self._pods.append((len(pause.search.fits), pod.uid))
+        self._pods.append((self._placed(), pod.uid))
+
+    def _placed(self) -> list[tuple[PodUid, NodeName]]:
+        return [] if self._search is None else [(pod.uid, success.node) for pod, success in self._search.fits]
 
     @contextmanager
     def left_out_for(self, member: Pod, node: NodeName) -> Iterator[None]:
@@ -63,10 +68,13 @@ class DecidedBeside:
         ledger.listeners = listeners
 
     def _decided_after(self, member: Pod, node: NodeName) -> Sequence[PodUid]:
-        fits = [] if self._search is None else self._search.fits
-        placed = [(pod.uid, success.node) for pod, success in fits]
+        placed = self._placed()
         if (member.uid, node) not in placed:
             return ()
-        position = placed.index((member.uid, node))
+        first = placed[: placed.index((member.uid, node)) + 1]  # none of them has given its node back since
         ledger = self._core.cache.ledger
-        return [uid for count, uid in self._pods if count > position and ledger.placement(uid) is not None]
+        return [
+            uid
+            for before, uid in self._pods
+            if before[: len(first)] == first and ledger.placement(uid) is not None
+        ]

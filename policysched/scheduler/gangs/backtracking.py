@@ -9,7 +9,7 @@ backtracking.
 Depth-first: of each member the nodes are tried from the best to the worst. A placement that equals an
 earlier one, but for members of one equivalence class in exchange, is not tried again. The setting
 `gang_backtracks_max` limits how many nodes one attempt takes back, and with them the cost of evaluating
-members in vain or again: nothing else is decided meanwhile.
+members in vain or again. Before each evaluation the attempt may pause, if the trial can follow the cluster.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -30,6 +30,7 @@ _PLACING_COST = 800
 a node, too, which count for nothing else and take about 1 ms each where they evict pods, on 1,000 nodes."""
 _PLACE_AGAIN_COST = 5
 _SKIP_COST = 1
+_HAS_LEFT = AttemptFailure("Unschedulable", "", 0, {}, frozenset(), None)
 
 Value = TypeVar("Value")
 Fits = list[tuple[PendingPod, AttemptSuccess]]
@@ -40,6 +41,13 @@ class PlacementTrial(Protocol):
 
     def reset(self) -> None:
         """Take back all members."""
+
+    def pause(self, pod: PendingPod) -> Steps[bool]:
+        """The attempt may pause before the member is evaluated. Returns whether the cluster has changed: members that failed may
+        fit now. Those that are placed still have their nodes, or the attempt is given up."""
+
+    def is_pending(self, pod: PendingPod) -> bool:
+        """False: the member left in a pause."""
 
     def evaluate_in_steps(
         self, pod: PendingPod, nodes: NodeSelection | None
@@ -184,6 +192,10 @@ class BacktrackingSearch:
         if not choice.tried and (failure := self._failures.get(key)) is not None:
             yield _SKIP_COST
             return failure
+        if (yield from self.trial.pause(pod)):
+            self._failures.clear()
+        if not self.trial.is_pending(pod):
+            return _HAS_LEFT
         cost_left = limit.cost_left
         if not limit.spend():
             return None

@@ -223,8 +223,7 @@ class GangAttempts:
         keys = gang.required_keys
         if not keys:
             search = yield from self._search_domain(gang, None, removed, usage)
-            trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses.now_ns)
-            return (yield from self._with_backtracking(gang, [search], trial)) or search
+            return (yield from self._with_backtracking(gang, [search], removed, usage)) or search
         searches: list[GangSearchResult] = []
         left_out = False
         equivalence_keys = yield from self._equivalence_keys(gang)
@@ -245,8 +244,7 @@ class GangAttempts:
                 self._core.records.counters.count_over_budget(gang.policy)
                 left_out = not gang.placed_members  # they fix the domain: the next attempt would try the same
                 break
-        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses.now_ns)
-        backtracked = yield from self._with_backtracking(gang, searches, trial)
+        backtracked = yield from self._with_backtracking(gang, searches, removed, usage)
         if backtracked is not None:
             return backtracked
         if not left_out:
@@ -321,7 +319,11 @@ class GangAttempts:
         return None
 
     def _with_backtracking(
-        self, gang: QueuedGang, searches: Sequence[GangSearchResult], trial: MemberTrial
+        self,
+        gang: QueuedGang,
+        searches: Sequence[GangSearchResult],
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult | None]:
         """Search again, the most demanding member first, in the domains of searches that found too few nodes. None:
         members are equal, or there is no placement."""
@@ -334,19 +336,16 @@ class GangAttempts:
         if members is None:
             return None
         budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
+        core, attempts, pauses = self._core, self._pod_attempts, self._pauses
+        trial = MemberTrial(core, attempts, gang, removed, usage, pauses, may_pause=self._may_pause)
         for search in searches:
             if budget.is_spent:
                 search.backtracks_exceeded = True
                 continue
             trial.reset()
+            needed, place_max, domain = gang.needed_count, gang.vacancies, search.domain
             fits = yield from BacktrackingSearch(
-                members,
-                equivalence_keys,
-                gang.needed_count,
-                gang.vacancies,
-                search.domain,
-                budget,
-                trial,
+                members, equivalence_keys, needed, place_max, domain, budget, trial
             ).run()
             search.backtracks_exceeded = budget.exceeded
             if fits is not None:

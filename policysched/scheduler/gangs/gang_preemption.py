@@ -261,6 +261,16 @@ class _EvictingTrial:
             self.core, self.gang, self.members, self.domain, self.context, self.now_ns
         )
 
+    def pause(self, pod: PendingPod) -> Steps[bool]:
+        """Never: what is known of victims would have to follow the cluster for members that are taken back, too."""
+        del pod
+        yield from ()
+        return False
+
+    def is_pending(self, pod: PendingPod) -> bool:
+        del pod
+        return True
+
     def evaluate_in_steps(
         self, pod: PendingPod, nodes: NodeSelection | None
     ) -> Steps[AttemptSuccess | AttemptFailure]:

@@ -8,7 +8,9 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_overlay import gang_overlay
+from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
+from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
+from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
@@ -17,9 +19,8 @@ from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 class MemberTrial:
     """Call `reset` first: nothing is copied before. `removed`: pods that would be evicted; `usage`: of the quotas without
-    them (None: as it is)."""
+    them (None: as it is), which must not change in a pause."""
 
-    _overlay: Overlay
     _quotas: QuotaUsage | None
 
     def __init__(
@@ -29,28 +30,63 @@ class MemberTrial:
         gang: QueuedGang,
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
-        now_ns: int,
+        pauses: SearchPauses,
+        *,
+        may_pause: bool,
     ) -> None:
         self._core, self._attempts, self._gang = core, attempts, gang
-        self._removed, self._usage, self._now_ns = removed, usage, now_ns
+        self._removed, self._usage, self._pauses = removed, usage, pauses
+        self._may_pause = may_pause and usage is None
+        self._search = GangSearchResult(wanted=wanted(gang))  # for pauses
 
     def reset(self) -> None:
         """No member is placed."""
-        self._overlay = gang_overlay(self._core, self._gang)
+        overlay = gang_overlay(self._core, self._gang)
         for victim in self._removed:
-            self._overlay.remove_pod(victim.uid)
+            overlay.remove_pod(victim.uid)
+        self._search.fits.clear()
+        self._search.overlay, self._search.has_reservations = overlay, False
         self._quotas = (
-            self._core.quotas.trial(self._gang.representative_pod, excluding=self._gang.pending_members)
+            present_quotas(self._core, self._gang, self._search)
             if self._usage is None
             else self._usage.trial()
         )
+
+    @property
+    def _overlay(self) -> Overlay:
+        overlay = self._search.overlay
+        assert overlay is not None, "it is made again after a pause"
+        return overlay
+
+    def pause(self, pod: PendingPod) -> Steps[bool]:
+        """A step in which the attempt may pause, and what the evaluation of the member needs after one. Returns whether the
+        cluster has changed."""
+        core, pauses, search = self._core, self._pauses, self._search
+        if not self._may_pause:
+            return False
+        if not search.has_reservations:
+            pauses.search = search
+            yield 0
+            if pauses.count:
+                yield from lower_rules(core, pod, pauses.now_ns)
+            pauses.search = None
+        has_changed, pauses.cluster_changed = pauses.cluster_changed, False
+        if has_changed:
+            search.overlay = yield from present_overlay(core, self._gang, search)
+            self._quotas = present_quotas(core, self._gang, search)
+        if pauses.count:
+            yield from self._attempts.warm_up(pod, pauses.now_ns, self._overlay)
+        return has_changed
+
+    def is_pending(self, pod: PendingPod) -> bool:
+        return self._gang.pending_members.get(pod.uid) is pod
 
     def evaluate(self, pod: PendingPod, nodes: NodeSelection | None) -> AttemptSuccess | AttemptFailure:
         """A node for the member, beside those that are placed; None of `nodes`: all. A failure has no reasons."""
         refusal = None if self._quotas is None else self._core.quotas.refusal(pod.pod, self._quotas)
         if refusal is not None:
             return reject_for_quota(refusal.message)
-        return self._attempts.evaluate(pod, self._overlay, self._now_ns, nodes, diagnosed=False)
+        return self._attempts.evaluate(pod, self._overlay, self._pauses.now_ns, nodes, diagnosed=False)
 
     def evaluate_in_steps(
         self, pod: PendingPod, nodes: NodeSelection | None
@@ -65,15 +101,19 @@ class MemberTrial:
         """Place the member. Returns the result with its prebind work."""
         if self._quotas is not None:
             self._quotas.add(self._core.quotas.charge_of(pod.pod))
-        work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._now_ns)
+        work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._pauses.now_ns)
+        success = replace(success, prebind_work=work)
+        self._search.has_reservations |= work is not None
+        self._search.fits.append((pod, success))
         yield from ()
-        return replace(success, prebind_work=work)
+        return success
 
     def take_back(self, pod: PendingPod, success: AttemptSuccess) -> bool:
-        """Take back a member. False: it has reservations, which only `reset` undoes."""
+        """Take back the latest member. False: it has reservations, which only `reset` undoes."""
         if success.prebind_work is not None:
             return False
         self._overlay.remove_pod(pod.uid)
+        self._search.fits.pop()
         if self._quotas is not None:
             self._quotas.add(self._core.quotas.charge_of(pod.pod), -1)
         return True
