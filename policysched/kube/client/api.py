@@ -16,8 +16,9 @@
 Every other status is a plain `ApiStatusError`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ import orjson
 from policysched.kube.client.admission import is_denied_by_admission, message_of_cut_status
 from policysched.kube.client.json_values import read_json
 from policysched.kube.client.large_metadata import large_metadata
+from policysched.kube.client.list_parts import read_list
 from policysched.kube.client.transport import (
     JSON,
     AnswerTooLong,
@@ -114,10 +116,11 @@ _ERROR_BY_STATUS: Mapping[int, type[ApiStatusError]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a list: its items, and the version of the whole list."""
+    """A page of a list, or a part of it: its items, the version of the whole list, and the token of the next page."""
 
     items: list[Json]
     resource_version: str
+    next_page: str
 
 
 class ApiClient:
@@ -228,8 +231,8 @@ class ApiClient:
     async def pages(
         self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
     ) -> AsyncGenerator[ListPage, None]:
-        """A list, page by page, with fewer objects than `page_size` where they are large. `page_size` 0 requests everything
-        at once. `Expired` can occur between two pages."""
+        """A list, page by page, with fewer objects than `page_size` where they are large, and a long page in parts. `page_size` 0
+        requests everything at once. `Expired` can occur between two pages."""
         query, size = dict(params), page_size
         while True:
             limit = {"limit": str(size)} if size else {}
@@ -248,20 +251,18 @@ class ApiClient:
                     raise
                 size = max(1, size // 8)
                 continue
-            answer = await _read_object(request, body)
-            meta, items = answer.get("metadata"), answer.get("items")
-            if not isinstance(meta, dict) or not isinstance(items, list | None):
-                raise InvalidResponse(f"GET {path}: the answer is not a list")
-            token = meta.get("continue")
-            items = items or []
-            if items:
-                wanted = len(items) * PAGE_BYTES_MAX // 2 // len(body)
+            count, token = 0, ""
+            async with aclosing(_read_parts(request, body)) as parts:
+                async for part in parts:
+                    count, token = count + len(part.items), part.next_page
+                    yield part
+                    await asyncio.sleep(0)  # let the event loop run between two parts
+            if count:
+                wanted = count * PAGE_BYTES_MAX // 2 // len(body)
                 size = max(1, min(page_size, 2 * size, wanted))
-            del answer, body  # while the page is in use
-            yield ListPage(items, str(meta.get("resourceVersion", "")))
             if not token:
                 return
-            query["continue"] = str(token)
+            query["continue"] = token
 
     @asynccontextmanager
     async def watch(
@@ -309,10 +310,32 @@ class ApiClient:
 
 
 async def _read_object(request: ApiRequest, body: bytes) -> Json:
+    with _no_json_is_invalid(request):
+        return _checked_object(request, await read_json(body))
+
+
+async def _read_parts(request: ApiRequest, body: bytes) -> AsyncGenerator[ListPage, None]:
+    with _no_json_is_invalid(request):
+        async with aclosing(read_list(body)) as parts:
+            async for part in parts:
+                answer = _checked_object(request, part)
+                meta, items = answer.get("metadata"), answer.get("items")
+                if not isinstance(meta, dict) or not isinstance(items, list | None):
+                    raise InvalidResponse(f"GET {request.path}: the answer is not a list")
+                yield ListPage(
+                    items or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or "")
+                )
+
+
+@contextmanager
+def _no_json_is_invalid(request: ApiRequest) -> Iterator[None]:
     try:
-        read = await read_json(body)
+        yield
     except orjson.JSONDecodeError as error:
         raise InvalidResponse(f"{request.method} {request.path}: the answer is not JSON: {error}") from error
+
+
+def _checked_object(request: ApiRequest, read: Any) -> Json:
     if not isinstance(read, dict):
         raise InvalidResponse(f"{request.method} {request.path}: the answer is not an object")
     return read

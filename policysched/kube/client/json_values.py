@@ -17,7 +17,7 @@ from policysched.gc_tuning import collections_paused
 LEVELS_MAX = 400
 """Deeper values are read as null. More than the 254 that orjson writes, so that an object is malformed and not changed."""
 _CHUNK_BYTES = 64 * 1024
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
+TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _HEX = rb"[0-9a-fA-F]"
 _LOW = rb"\\u[dD][c-fC-F]%b{2}" % _HEX
 _SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB]%b{2}(?:%b)?|%b" % (_HEX, _LOW, _LOW))
@@ -70,7 +70,7 @@ def _without_half(escape: re.Match[bytes]) -> bytes:
 
 def _without_deep_values(text: bytes) -> bytes:
     parts, begin, cut, level = list[bytes](), 0, 0, 0
-    for token in _TOKEN.finditer(text):
+    for token in TOKEN.finditer(text):
         match token[0]:
             case b"[" | b"{":
                 level += 1

@@ -233,7 +233,6 @@ class Reflector(Generic[Emitted]):
                     listed.add(key)
                     await self._upsert_listed(key, resource_version(obj["metadata"]), obj)
                 paused_s = await self._pause_if_busy(paused_s)
-            await asyncio.sleep(0)  # let the event loop run between two pages
         self._version = version
         self._connection_lost, self._not_found = False, 0
         as_of = version_number(version)
