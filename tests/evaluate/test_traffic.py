@@ -8,6 +8,7 @@ from policysched.evaluate import compile as compile_program
 from policysched.evaluate.columns.gang_members import GangMembers
 from policysched.evaluate.plan import lowering
 from policysched.model.identifiers import NodeName
+from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod, QueuedPodInfo
 from tests.builders import node, pod, world
 from tests.strategies import program
@@ -79,3 +80,78 @@ def test_a_planted_miss_of_removed_members_is_caught(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GangMembers, "adjust", only_additions)
 
     assert feasible_counts_before_with_and_after_the_peer(ON_THE_NODE) == [3, 2, 2]
+
+
+def test_a_new_namespace_counts_no_members_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(ON_THE_NODE)
+    cluster.feasible()
+    adjusted: list[str] = []
+    adjust = GangMembers.adjust
+    monkeypatch.setattr(
+        GangMembers,
+        "adjust",
+        lambda self, row, pod, by: (adjusted.append(pod.name), adjust(self, row, pod, by))[1],
+    )
+
+    cluster.cache.put_namespace(Namespace("new", {}, {}))
+    cluster.cache.assume(pod("other"), NodeName("c"))
+    feasible = cluster.feasible()
+
+    assert feasible == 2
+    assert adjusted == ["other"]
+
+
+def test_members_change_their_gang_with_a_label_of_their_namespace() -> None:
+    cluster = Cluster(ON_THE_NODE.replace("pod.labels", "namespace.labels"))
+
+    counts = [cluster.feasible()]
+    cluster.label("group", "g")
+    counts.append(cluster.feasible())
+    cluster.label("group", "h")
+    counts.append(cluster.feasible())
+    cluster.label("other", "h")
+    counts.append(cluster.feasible())
+    cluster.label("group", "h")
+    cluster.cache.withdraw(PEER.uid)
+    counts.append(cluster.feasible())
+    cluster.cache.assume(PEER, NodeName("a"))
+    counts.append(cluster.feasible())
+
+    assert counts == [3, 2, 2, 3, 3, 2], (
+        "without a gang, in one, in another, in none, without the peer, with it"
+    )
+
+
+def test_a_member_that_leaves_while_its_namespace_changes_leaves_the_gang_it_was_counted_in() -> None:
+    cluster = Cluster(ON_THE_NODE.replace("pod.labels", "namespace.labels"))
+    cluster.label("group", "g")
+    cluster.feasible()
+
+    cluster.label("group", "h")
+    cluster.cache.withdraw(PEER.uid)
+    counts = [cluster.feasible()]
+    cluster.label("group", "g")
+    counts.append(cluster.feasible())
+
+    assert counts == [3, 3]
+
+
+class Cluster:
+    """Three nodes, with the peer on the first."""
+
+    def __init__(self, text: str) -> None:
+        self.cache = world([node(name) for name in "abc"])
+        self.cache.assume(PEER, NodeName("a"))
+        self._evaluator, self._plan = Evaluator(self.cache), compile_program(program(text))
+        peer, pod_endpoint = _endpoint(PEER), _endpoint(POD)
+        pairs = {peer: {pod_endpoint: 9e8}, pod_endpoint: {peer: 9e8}}
+        self._samples = {"talk": MetricSamples({}, _NOW_NS, pairs=pairs)}
+
+    def label(self, key: str, value: str) -> None:
+        self.cache.put_namespace(Namespace(POD.namespace, {key: value}, {}))
+
+    def feasible(self) -> int:
+        facts = QueuedPodInfo(_NOW_NS, 0)
+        return self._evaluator.evaluate(
+            self._plan, POD, now_ns=_NOW_NS, facts=facts, samples=self._samples
+        ).feasible_count

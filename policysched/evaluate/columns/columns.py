@@ -218,7 +218,7 @@ class Columns:
 
     def refresh(self) -> None:
         """Apply the changes of the cache since the last refresh."""
-        self._forget_outdated_gangs()
+        self._check_rows()
         changed = self._cache.changed_nodes()
         if self._late_names:
             changed, self._late_names = changed | self._late_names, set()
@@ -233,7 +233,7 @@ class Columns:
         decisions wait for it. Neither the pods of a node nor a pod are divided. Returns whether to call this again before
         `refresh`, because something is left. Without `nodes_max`, few changes are left to `refresh`."""
         if nodes_max is not None or self._late_names or not self._cache.has_few_changed_nodes:
-            self._forget_outdated_gangs()
+            self._check_rows()
             self._late_names |= self._cache.changed_nodes()
             self._update_rows(self._names_of_slice(nodes_max or NODES_PER_STEP))
         return bool(self._late_names) or (self.counted_pods.are_missing and self.counted_pods.count_slice())
@@ -251,12 +251,9 @@ class Columns:
             self._late_names.remove(name)
             yield name
 
-    def _forget_outdated_gangs(self) -> None:
-        """Call before rows change: a pod must leave the gang that it was counted in, and its namespace may name another now."""
+    def _check_rows(self) -> None:
         if self._failure is not None:
             raise self._failure  # rows are half changed
-        if self._namespaces_version != self._cache.namespaces_version:
-            self.counted_pods.forget_gangs()
 
     def _update_rows(self, names: Iterable[NodeName]) -> None:
         """`names` in their order: rows do not affect decisions, but repeated runs must be byte-identical."""

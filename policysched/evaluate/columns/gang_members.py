@@ -38,7 +38,8 @@ class GangMemberSpec:
 
 
 class GangMembers:
-    """Counts over the rows of the columns. Terminating pods are not members."""
+    """Counts over the rows of the columns. Terminating pods are not members. The pods of a namespace that changes are counted as
+    before until `forget_changed_namespaces`, so that each leaves the gang that it was counted in."""
 
     def __init__(self, spec: GangMemberSpec, namespaces: Mapping[str, Namespace]) -> None:
         declarations = InputDeclarations.of(spec.inputs)
@@ -46,6 +47,8 @@ class GangMembers:
         self._gang = compile_scalar(spec.gang, declarations)
         self._member_name = compile_scalar(spec.member_name, declarations)
         self._namespaces = namespaces
+        self._namespaces_read: dict[str, Namespace] = {}
+        self.is_outdated = False  # a namespace may have changed
         self._gangs: dict[NamespacedGang, _Counts] = {}
         self._revisions: dict[NamespacedGang, int] = {}
 
@@ -53,7 +56,10 @@ class GangMembers:
         """The pod's gang and its member name; None: not in a gang."""
         if pod.scheduler != self._policy or pod.terminating:
             return None
-        context = EvalContext(pod, self._namespaces.get(pod.namespace) or Namespace(pod.namespace, {}, {}))
+        namespace = self._namespaces_read.get(pod.namespace)
+        if namespace is None:
+            namespace = self._namespaces_read[pod.namespace] = self._namespace(pod.namespace)
+        context = EvalContext(pod, namespace)
         gang, name = self._gang(context), self._member_name(context)
         return None if gang is None or name is None else ((pod.namespace, str(gang)), str(name))
 
@@ -68,6 +74,22 @@ class GangMembers:
         self._revisions[gang] = next(_REVISIONS)
         if not counts:
             del self._gangs[gang], self._revisions[gang]
+
+    def forget_changed_namespaces(self) -> set[str]:
+        """Those whose pods are to be added again."""
+        if not self.is_outdated:
+            return set()
+        self.is_outdated = False
+        read = self._namespaces_read
+        changed = {name for name, namespace in read.items() if self._namespace(name) != namespace}
+        for name in changed:
+            del read[name]
+        for gang in [gang for gang in self._gangs if gang[0] in changed]:
+            del self._gangs[gang], self._revisions[gang]
+        return changed
+
+    def _namespace(self, name: str) -> Namespace:
+        return self._namespaces.get(name) or Namespace(name, {}, {})
 
     def rows_of(self, gang: NamespacedGang) -> MemberRows:
         return self._gangs.get(gang, _NO_MEMBER_ROWS)

@@ -7,7 +7,7 @@ are read later. Reading `placed` before the last step builds the rest at once.
 
 import sys
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
@@ -95,18 +95,22 @@ class PlacedPodCounts:
         return () if self._placed is None else self._placed.selected_label_values(pod)
 
     def gang_members(self, spec: GangMemberSpec) -> GangMembers:
-        members = self._gang_members.get(spec)
+        members = self._gang_members.pop(spec, None)  # missing if it cannot be counted
         if members is None:
             members = GangMembers(spec, self._cache.namespaces)
-            for row, pods in self.by_row().items():
-                for pod in pods.values():
-                    self._count(members, row, pod)
-            self._gang_members[spec] = members
-            if len(self._gang_members) > _GANG_MEMBERS_MAX:
-                self._gang_members.popitem(last=False)
-        else:
-            self._gang_members.move_to_end(spec)
+            self._count_members(members, lambda _: True)
+        elif changed := members.forget_changed_namespaces():
+            self._count_members(members, changed.__contains__)
+        self._gang_members[spec] = members
+        if len(self._gang_members) > _GANG_MEMBERS_MAX:
+            self._gang_members.popitem(last=False)
         return members
+
+    def _count_members(self, members: GangMembers, of_namespace: Callable[[str], bool]) -> None:
+        for row, pods in self.by_row().items():
+            for pod in pods.values():
+                if of_namespace(pod.namespace):
+                    self._count(members, row, pod)
 
     # ── the first count ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,12 +206,10 @@ class PlacedPodCounts:
             placed.topology_keys_appeared(keys)
 
     def namespaces_changed(self) -> None:
+        for members in self._gang_members.values():
+            members.is_outdated = True
         if (placed := self._placed_so_far) is not None:
             placed.namespaces_changed()
-
-    def forget_gangs(self) -> None:
-        """A pod must leave the gang that it was counted in, and its namespace may name another now."""
-        self._gang_members.clear()
 
     def evict_unused(self) -> None:
         if (placed := self._placed_so_far) is not None:
