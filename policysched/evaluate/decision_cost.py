@@ -58,15 +58,50 @@ _EXTENDED = _Kind(f"container requests for extended resources beyond {_EXTENDED_
 _IMAGES = _Kind("images", _ITEM, 1)
 
 
-def decision_cost(pod: Pod, node_count: int, limit: int) -> int:
-    """The cost in operations. Counting stops once it is over the limit, so that this is fast itself. For a pod without
-    affinity and spreading, a result within the limit is an upper bound."""
-    if pod.affinity is None and pod.pod_affinity is None and not pod.spread:
-        bound = _plain_items(pod) * (_ITEM + _COLUMN_READ * node_count)
-        if bound <= limit:
-            return bound  # most pods: nothing more is read
-    total = _total(_item_counts(pod), node_count)
-    return total if total > limit else total + _value_count(pod) * _VALUE
+class DecisionCost:
+    """The cost in operations of decisions about one pod. Its items are counted once: a tenant can have tens of thousands."""
+
+    __slots__ = ("_counts", "_value_count", "pod")
+
+    def __init__(self, pod: Pod) -> None:
+        self.pod = pod
+        self._counts: dict[_Kind, int] | None = None
+        self._value_count: int | None = None
+
+    def operations(self, node_count: int, limit: int) -> int:
+        """Counting stops once it is over the limit, so that this is fast itself. For a pod without affinity and spreading, a
+        result within the limit is an upper bound."""
+        pod = self.pod
+        if pod.affinity is None and pod.pod_affinity is None and not pod.spread:
+            bound = _plain_items(pod) * (_ITEM + _COLUMN_READ * node_count)
+            if bound <= limit:
+                return bound  # most pods: nothing more is read
+        total = _total(self._items(), node_count)
+        return total if total > limit else total + self._values() * _VALUE
+
+    def over_budget_message(self, node_count: int, budget: int) -> str | None:
+        """Why the pod is too expensive to decide about: its costliest items; None: it is not."""
+        if self.operations(node_count, budget) <= budget:
+            return None
+        counts = self._items()
+        if _total(counts, node_count) <= budget:
+            counts = {**counts, _VALUES: self._values()}
+        kind = max(counts, key=lambda kind: counts[kind] * (kind.per_item + kind.per_node * node_count))
+        over = f" over {node_count} nodes" if kind.per_node else ""
+        return (
+            f"evaluating this pod exceeds the budget of {budget} operations for a decision, mostly by its "
+            f"{counts[kind]} {kind.name}{over} (settings: scheduling.decision_budget)"
+        )
+
+    def _items(self) -> Mapping[_Kind, int]:
+        if self._counts is None:
+            self._counts = _item_counts(self.pod)
+        return self._counts
+
+    def _values(self) -> int:
+        if self._value_count is None:
+            self._value_count = _count_values(self.pod)
+        return self._value_count
 
 
 def row_items(pod: Pod) -> int:
@@ -77,21 +112,6 @@ def row_items(pod: Pod) -> int:
 def member_allowance(node_count: int) -> int:
     """The operations that each member adds to the budget of its gang."""
     return MEMBER_ITEMS * (_ITEM + _COLUMN_READ * node_count)
-
-
-def over_budget_message(pod: Pod, node_count: int, budget: int) -> str | None:
-    """Why the pod is too expensive to decide about: its costliest items; None: it is not."""
-    if decision_cost(pod, node_count, budget) <= budget:
-        return None
-    counts = _item_counts(pod)
-    if _total(counts, node_count) <= budget:
-        counts[_VALUES] = _value_count(pod)
-    kind = max(counts, key=lambda kind: counts[kind] * (kind.per_item + kind.per_node * node_count))
-    over = f" over {node_count} nodes" if kind.per_node else ""
-    return (
-        f"evaluating this pod exceeds the budget of {budget} operations for a decision, mostly by its "
-        f"{counts[kind]} {kind.name}{over} (settings: scheduling.decision_budget)"
-    )
 
 
 def _total(counts: Mapping[_Kind, int], node_count: int) -> int:
@@ -153,7 +173,7 @@ def _node_terms(affinity: NodeAffinity) -> Iterator[NodeSelectorTerm]:
         yield preference.term
 
 
-def _value_count(pod: Pod) -> int:
+def _count_values(pod: Pod) -> int:
     """Requirements of label selectors, and values of all requirements."""
     requirements = 0
     values = 0

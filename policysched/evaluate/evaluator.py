@@ -16,9 +16,8 @@ from policysched.evaluate.decision_cost import (
     DECISION_BUDGET_DEFAULT,
     LONG_DECISION,
     SLICED_DECISION,
-    decision_cost,
+    DecisionCost,
     member_allowance,
-    over_budget_message,
 )
 from policysched.evaluate.decision_detail import decision_detail
 from policysched.evaluate.diagnosis import PrefilterRejection, diagnose, prefilter_rejection
@@ -60,7 +59,8 @@ class Evaluator:
         self._plan_columns = PlanColumns(self._columns)
         self.build_columns = self._plan_columns.build_at_start
         self.build_columns_in_steps = self._plan_columns.build_in_steps
-        self._last_costed: tuple[Pod | None, int, bool] = (None, 0, False)
+        self._last_cost: DecisionCost | None = None
+        self._last_short: tuple[Pod | None, int, bool] = (None, 0, False)
 
     # ── columns ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -353,21 +353,21 @@ class Evaluator:
     def is_short_decision(self, pod: Pod) -> bool:
         """Whether the decision is within every limit, as nearly all are. Cached: it is read several times for each attempt."""
         node_count = len(self._cache.nodes)
-        if pod is not self._last_costed[0] or node_count != self._last_costed[1]:
+        if pod is not self._last_short[0] or node_count != self._last_short[1]:
             limit = min(SLICED_DECISION, self._decision_budget)
-            self._last_costed = pod, node_count, decision_cost(pod, node_count, limit) <= limit
-        return self._last_costed[2]
+            self._last_short = pod, node_count, self._operations(pod, limit) <= limit
+        return self._last_short[2]
 
     def over_budget_message(self, pod: Pod) -> str | None:
         """Why a decision about the pod is too expensive, so that the pod is not evaluated; None: it is not."""
         too_many = too_many_selectors_message([pod], self._cache.devices) if pod.device_claims else None
         if too_many is not None or self.is_short_decision(pod):
             return too_many
-        return over_budget_message(pod, len(self._cache.nodes), self._decision_budget)
+        return self._cost_of(pod).over_budget_message(len(self._cache.nodes), self._decision_budget)
 
     def decision_cost(self, pod: Pod) -> int:
         """The cost in operations; counting stops once it is over the budget."""
-        return decision_cost(pod, len(self._cache.nodes), self._decision_budget)
+        return self._operations(pod, self._decision_budget)
 
     def gang_budget(self, member_count: int) -> int:
         """The operations that placing a gang may take: the budget of a decision, and an allowance for each member."""
@@ -377,7 +377,7 @@ class Evaluator:
         """The cost in operations; 0 for a decision that is not long."""
         if self.is_short_decision(pod):
             return 0
-        cost = decision_cost(pod, len(self._cache.nodes), LONG_DECISION)
+        cost = self._operations(pod, LONG_DECISION)
         return cost if cost > LONG_DECISION else 0
 
     def reads_few_pods(self, totals: Sequence[ScopedSpec]) -> bool:
@@ -394,15 +394,22 @@ class Evaluator:
         if not self.reads_few_pods(plan.pod_totals):
             yield from self._snapshots.prepare_totals(plan, context)
         yield from plan.lower_in_steps(plan.active_layers(context))
-        is_sliced = (
-            plan.is_long or decision_cost(pod, len(self._cache.nodes), SLICED_DECISION) > SLICED_DECISION
-        )
+        is_sliced = plan.is_long or self._operations(pod, SLICED_DECISION) > SLICED_DECISION
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if not is_sliced or rejection is not None:
             return
         yield from self._evaluations.warm_up(plan, plan.variant(plan.active_layers(context)), context)
 
     # ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _operations(self, pod: Pod, limit: int) -> int:
+        return self._cost_of(pod).operations(len(self._cache.nodes), limit)
+
+    def _cost_of(self, pod: Pod) -> DecisionCost:
+        """The same for all of an attempt, which reads it ten times."""
+        if self._last_cost is None or self._last_cost.pod is not pod:
+            self._last_cost = DecisionCost(pod)
+        return self._last_cost
 
     def _admission_rejection(self, plan: Plan, pod: Pod) -> str | None:
         return plan.pre_enqueue_message(pod, self._cache.namespaces.get(pod.namespace))

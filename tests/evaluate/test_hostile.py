@@ -12,7 +12,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.evaluate import Evaluator, evaluation_cache
 from policysched.evaluate.columns import tallies
 from policysched.evaluate.columns.placed_pods import PlacedPods
-from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.model import affinity
 from policysched.model.affinity import PodSelector, TermSet
 from policysched.model.identifiers import NodeName
@@ -263,7 +263,7 @@ def test_a_pod_over_the_budget_is_not_evaluated() -> None:
 
 @pytest.mark.parametrize("kind", HOSTILE_SPECS)
 def test_the_default_budget_stops_the_largest_pods_at_a_thousand_nodes(kind: str) -> None:
-    message = over_budget_message(hostile_pod(kind), 1_000, DECISION_BUDGET_DEFAULT)
+    message = DecisionCost(hostile_pod(kind)).over_budget_message(1_000, DECISION_BUDGET_DEFAULT)
 
     assert message is not None and "scheduling.decision_budget" in message
 
@@ -273,12 +273,12 @@ def test_a_spread_constraint_costs_as_much_as_three_terms(kind: str) -> None:
     """900 of them took 45 ms at 1,000 nodes."""
     few, many = (hostile_pod(kind, count=count) for count in (300, 400))
 
-    assert over_budget_message(few, 1_000, DECISION_BUDGET_DEFAULT) is None
-    assert over_budget_message(many, 1_000, DECISION_BUDGET_DEFAULT) is not None
+    assert DecisionCost(few).over_budget_message(1_000, DECISION_BUDGET_DEFAULT) is None
+    assert DecisionCost(many).over_budget_message(1_000, DECISION_BUDGET_DEFAULT) is not None
 
 
 def test_the_default_budget_has_room_for_a_large_pod_on_fifteen_thousand_nodes() -> None:
-    assert over_budget_message(_large_pod(), 15_000, DECISION_BUDGET_DEFAULT) is None
+    assert DecisionCost(_large_pod()).over_budget_message(15_000, DECISION_BUDGET_DEFAULT) is None
 
 
 def _large_pod() -> Pod:

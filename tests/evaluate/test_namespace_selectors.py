@@ -3,7 +3,7 @@
 from typing import Any
 
 from policysched.evaluate.columns.placed_pods import PlacedPods
-from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.model.affinity import PodSelector
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import QueuedPodInfo
@@ -80,8 +80,10 @@ def test_many_values_are_not_compared_with_each_namespace() -> None:
 def test_a_pod_with_very_many_selectors_of_namespaces_is_over_the_budget() -> None:
     few, many = (pod("p", spec=apart_from(*[[f"t{i}"] for i in range(count)])) for count in (20, 100))
 
-    assert over_budget_message(few, 100, DECISION_BUDGET_DEFAULT) is None
-    assert "100 namespace selectors" in str(over_budget_message(many, 100, DECISION_BUDGET_DEFAULT))
+    assert DecisionCost(few).over_budget_message(100, DECISION_BUDGET_DEFAULT) is None
+    assert "100 namespace selectors" in str(
+        DecisionCost(many).over_budget_message(100, DECISION_BUDGET_DEFAULT)
+    )
 
 
 def test_terms_of_placed_pods_select_by_the_labels_of_the_namespace() -> None:

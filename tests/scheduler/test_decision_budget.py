@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from policysched.evaluate import Evaluator, Overlay
-from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, over_budget_message
+from policysched.evaluate import Evaluator, Overlay, decision_cost
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
@@ -18,7 +18,7 @@ from policysched.scheduler.preemption.default_preemption import DefaultPreemptio
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
-from tests.hostile import HOSTILE_SPECS, hostile_pod
+from tests.hostile import HOSTILE_SPECS, anti_affinity, hostile_pod
 from tests.scheduler.calls import nothing_in_steps
 from tests.scheduler.rig import GANG, Rig
 
@@ -78,10 +78,10 @@ def test_claims_are_read_for_each_node() -> None:
         pod("usual", spec={"resourceClaims": uses[:30]}),
     )
 
-    assert over_budget_message(hostile, 100, DECISION_BUDGET_DEFAULT) is None
-    message = over_budget_message(hostile, 1_000, DECISION_BUDGET_DEFAULT)
+    assert DecisionCost(hostile).over_budget_message(100, DECISION_BUDGET_DEFAULT) is None
+    message = DecisionCost(hostile).over_budget_message(1_000, DECISION_BUDGET_DEFAULT)
     assert message is not None and "mostly by its 300 resource claims over 1000 nodes" in message
-    assert over_budget_message(usual, 5_000, DECISION_BUDGET_DEFAULT) is None
+    assert DecisionCost(usual).over_budget_message(5_000, DECISION_BUDGET_DEFAULT) is None
 
 
 def test_a_pod_with_very_many_requests_for_extended_resources_is_over_the_budget() -> None:
@@ -93,6 +93,37 @@ def test_a_pod_with_very_many_requests_for_extended_resources_is_over_the_budget
     scheduler.settle()
 
     assert "168 container requests for extended resources" in str(scheduler.pending_message("hostile"))
+
+
+@pytest.mark.parametrize("kind", ["requirements", "spread constraints"])
+def test_an_attempt_counts_the_items_of_a_pod_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = [{"key": f"k{number}", "operator": "Exists"} for number in range(30_000)]
+    spread = {"maxSkew": 1, "topologyKey": "a", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}}
+    keys = [f"k{number}" for number in range(3_000)]
+    hostile = (
+        pod(
+            "hostile",
+            spec=anti_affinity([{"topologyKey": "a", "labelSelector": {"matchExpressions": requirements}}]),
+        )
+        if kind == "requirements"
+        else pod(
+            "hostile",
+            labels=dict.fromkeys(keys, "v"),
+            spec={"topologySpreadConstraints": [{**spread, "matchLabelKeys": keys}] * 60},
+        )
+    )
+    scheduler = rig(hostile)
+    counted: list[str] = []
+    for name in ("_item_counts", "_count_values"):
+        count = getattr(decision_cost, name)
+        monkeypatch.setattr(
+            decision_cost, name, lambda pod, name=name, count=count: (counted.append(name), count(pod))[1]
+        )
+
+    scheduler.settle()
+
+    assert scheduler.counts() == {"unschedulable": 1}
+    assert sorted(counted) == ["_count_values", "_item_counts"]
 
 
 def test_a_pod_over_the_budget_is_not_tried_again_when_pods_or_nodes_come() -> None:
