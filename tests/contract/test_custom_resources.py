@@ -85,6 +85,21 @@ def causes(answer: Answer) -> list[tuple[str, str]]:
     return sorted((cause["field"], cause["reason"]) for cause in answer.json["details"]["causes"])
 
 
+def test_a_list_of_custom_resources_is_read_in_parts(api: Api) -> None:
+    """Owners and managed fields begin with the version of an API, too."""
+    path = defined(api)
+    owners = [{"apiVersion": "v1", "kind": "Node", "name": name, "uid": name} for name in "xyz"]
+    for name in "abc":
+        created = widget(path, size=1)
+        metadata = {**created["metadata"], "name": name, "ownerReferences": owners}
+        api.post(path, {**created, "metadata": metadata}).ok()
+
+    parts = api.listed_in_parts(path)
+
+    assert [item for part in parts for item in part] == api.get(path).json["items"]
+    assert [len(part) for part in parts] == [1, 1, 1]
+
+
 def test_a_definition_is_established_and_its_names_are_completed(api: Api) -> None:
     group = next(GROUPS)
 

@@ -56,6 +56,17 @@ def test_list_items_carry_no_kind(api: Api) -> None:
     assert "kind" not in listed["items"][0]
 
 
+def test_a_list_is_read_in_parts(api: Api) -> None:
+    """They are cut where the API server begins an object."""
+    maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
+    fill(api, maps, "abc")
+
+    parts = api.listed_in_parts(maps)
+
+    assert [item for part in parts for item in part] == api.get(maps).json["items"]
+    assert all(len(part) == 1 for part in parts)
+
+
 def test_an_exact_version_shows_the_collection_as_it_was(api: Api) -> None:
     maps = f"/api/v1/namespaces/{api.namespace()}/configmaps"
     fill(api, maps, "ab")

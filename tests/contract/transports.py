@@ -10,10 +10,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 import orjson
 
+from policysched.kube.client import list_parts
+from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import (
     JSON,
     ApiRequest,
@@ -176,6 +179,16 @@ class Api:
 
     def get(self, path: str, **params: str) -> Answer:
         return self.request("GET", path, **params)
+
+    def listed_in_parts(self, path: str) -> list[list[Json]]:
+        """The items of each part of a list that is read as the scheduler does, one object in each."""
+
+        async def read() -> list[list[Json]]:
+            with patch.object(list_parts, "PART_BYTES", 1):
+                pages = ApiClient(self.transport).pages(path, {}, page_size=500)
+                return [page.items async for page in pages]
+
+        return self._runner.run(read())
 
     def post(self, path: str, body: Json, **params: str) -> Answer:
         return self.request("POST", path, body, **params)
