@@ -87,7 +87,7 @@ class DecisionCost:
         if _total(counts, node_count) <= budget:
             counts = {**counts, _VALUES: self._values()}
         kind = max(counts, key=lambda kind: counts[kind] * (kind.per_item + kind.per_node * node_count))
-        over = f" over {node_count} nodes" if kind.per_node else ""
+        over = f" over {node_count} nodes" if kind.per_node and node_count else ""
         return (
             f"evaluating this pod exceeds the budget of {budget} operations for a decision, mostly by its "
             f"{counts[kind]} {kind.name}{over} (settings: scheduling.decision_budget)"

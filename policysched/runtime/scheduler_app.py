@@ -29,10 +29,10 @@ from policysched.kube.watch.resources import (
     DISRUPTION_BUDGETS,
     NAMESPACES,
     POD_GROUP_RESOURCES,
-    PODS,
     SELECTOR_OWNERS,
     STORAGE_RESOURCES,
     node_objects,
+    pods_within,
     team_config_maps,
 )
 from policysched.kube.write.bind import LostLeadership
@@ -241,7 +241,7 @@ class SchedulerApp(DaemonApp):
             (
                 NAMESPACES,
                 self.extender_caller.node_resource,
-                PODS,
+                pods_within(self.settings.limits.decision_budget),
                 DISRUPTION_BUDGETS,
                 *SELECTOR_OWNERS,
                 *STORAGE_RESOURCES,

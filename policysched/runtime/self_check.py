@@ -9,7 +9,7 @@ import logging
 from policysched.cluster.cache_differences import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.watch.resources import NODES, PODS
+from policysched.kube.watch.resources import NODES, PODS, pods_within
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.events import NodeUpdated, PodUpdated
@@ -49,7 +49,7 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
 
 
 async def _differences(scheduler: Scheduler, api: ApiClient) -> list[str]:
-    nodes, pods = await _list_nodes(api), await _list_pods(api)
+    nodes, pods = await _list_nodes(api), await _list_pods(api, scheduler.core.limits.decision_budget)
     return find_cache_differences(scheduler.cache, nodes=nodes, pods=pods)
 
 
@@ -66,12 +66,14 @@ async def _list_nodes(api: ApiClient) -> list[Node]:
     return nodes
 
 
-async def _list_pods(api: ApiClient) -> list[ObservedPod]:
+async def _list_pods(api: ApiClient, decision_budget: int) -> list[ObservedPod]:
+    decode = pods_within(decision_budget).decode_update
+    assert decode is not None
     pods: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):
         for obj in page.items:
             try:
-                event = PODS.updated_event(obj)
+                event, _ = decode(obj, None)
             except MalformedObject:
                 continue
             assert isinstance(event, PodUpdated), event

@@ -31,6 +31,7 @@ from policysched.scheduler.events import Event, NodeUpdated
 from policysched.schemas import findings
 from tests.builders import node, pod_manifest
 from tests.devices import claim_manifest, claiming, class_manifest, gpu, new, slice_manifest
+from tests.hostile import HOSTILE_SPECS
 from tests.inline import EventLoopLeaderElection, check_inline
 from tests.kube.world import Failing, World, on_virtual_time, running, until
 
@@ -397,6 +398,23 @@ def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None
             differences = await compare_with_server(app.scheduler, world.api())
 
         assert any("missing from the cache" in difference for difference in differences)
+
+    on_virtual_time(scenario)
+
+
+def test_a_pod_that_no_cluster_decides_about_is_kept_without_its_items_and_equals_the_server() -> None:
+    async def scenario() -> None:
+        world = World()
+        put_policies(world, main=PLAIN)
+        world.add_node("a")
+        pod = world.add_pod("big", spec=HOSTILE_SPECS["tolerations"](2_500))
+        app = app_on(world, world.transport())
+        async with running(app.run()):
+            kept = app.scheduler.cache.pods
+            await until(lambda: pod["metadata"]["uid"] in kept, "the pod to be seen")
+            await asyncio.sleep(1)
+            assert kept[pod["metadata"]["uid"]].pod.tolerations == ()
+            assert await compare_with_server(app.scheduler, world.api()) == []
 
     on_virtual_time(scenario)
 

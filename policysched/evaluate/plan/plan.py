@@ -397,6 +397,8 @@ class CompiledPreEnqueue:
         """Why the pod stays pending; None: it may be tried."""
         if self._removed is not None:
             return self._removed
+        if context.pod.too_large:
+            return context.pod.too_large
         for declared, text_of in self._required_inputs:
             rejection = _rejection(declared, text_of(context))
             if rejection is not None:

@@ -2,12 +2,14 @@
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from policysched.kube.client.watch_lines import split_object
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.pod_updates import decode_large_pod_update, decode_pod_update
 from policysched.kube.decode.pods import decode_pod
@@ -72,16 +74,29 @@ class WatchedResource(Generic[Emitted]):
     decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
 
 
-def _pod_update(obj: Json, before: Any) -> tuple[PodUpdated | PodDeleted, object]:
-    pod, decoded = decode_pod_update(obj, before)
-    return PodUpdated(pod), decoded
+def _pod_update(
+    obj: Json, before: Any, *, decision_budget: int | None = None
+) -> tuple[PodUpdated | PodDeleted, object]:
+    return _pod_event(partial(decode_pod_update, obj), before, decision_budget)
 
 
-def _large_pod_update(line: bytes, before: Any) -> tuple[PodUpdated | PodDeleted, object]:
+def _large_pod_update(
+    line: bytes, before: Any, *, decision_budget: int | None = None
+) -> tuple[PodUpdated | PodDeleted, object]:
     obj, spec_line = split_object(line)
     if spec_line is None:
-        return _pod_update(obj, before)
-    pod, decoded = decode_large_pod_update(obj, spec_line, before)
+        return _pod_update(obj, before, decision_budget=decision_budget)
+    return _pod_event(partial(decode_large_pod_update, obj, spec_line), before, decision_budget)
+
+
+def _pod_event(
+    decode: DecodePod, before: Any, decision_budget: int | None
+) -> tuple[PodUpdated | PodDeleted, object]:
+    pod, decoded = (
+        decode(before)
+        if decision_budget is None
+        else decode_without_unread_items(decode, before, decision_budget)
+    )
     return PodUpdated(pod), decoded
 
 
@@ -107,6 +122,16 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     decode_update=_pod_update,
     decode_line=_large_pod_update,
 )
+
+
+def pods_within(decision_budget: int) -> WatchedResource[PodUpdated | PodDeleted]:
+    """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`)."""
+    return replace(
+        PODS,
+        decode_update=partial(_pod_update, decision_budget=decision_budget),
+        decode_line=partial(_large_pod_update, decision_budget=decision_budget),
+    )
+
 
 NODES: WatchedResource[NodeUpdated | NodeDeleted] = WatchedResource(
     kind="Node",
