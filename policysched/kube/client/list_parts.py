@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from policysched.gc_tuning import collections_paused
 from policysched.kube.client.json_values import TOKEN, read_json
 
 PART_BYTES = 256 * 1024
@@ -33,7 +34,8 @@ async def read_list(text: bytes) -> AsyncGenerator[Any, None]:
     while at < end:
         cut = text.find(separator, at + PART_BYTES, end) + 1 or end
         try:
-            items = await read_json(b"[%b]" % text[at:cut])
+            with collections_paused():
+                items = orjson.loads(b"[%b]" % text[at:cut])
         except orjson.JSONDecodeError:
             cut = await asyncio.to_thread(_end_of_items, text, at, end)
             items = await read_json(b"[%b]" % text[at:cut])
