@@ -23,7 +23,8 @@ from tests.scheduler.rig import FIT, Rig
 
 Json = dict[str, Any]
 BUDGET = 3_500  # four items exceed it
-ALWAYS_KEPT = ("uid", "name", "labels", "annotations", "scheduler", "priority", "gates", "group_references")
+METADATA_MAX = GATES_MAX = 2
+ALWAYS_KEPT = ("uid", "name", "scheduler", "priority", "group_references")
 
 
 def decode(obj: Json, before: object, budget: int = BUDGET) -> tuple[ObservedPod, object]:
@@ -42,13 +43,23 @@ def is_wrong(observed: ObservedPod, fresh: ObservedPod) -> bool:
     changed = differing(observed.pod, fresh.pod)
     if replace(observed, pod=fresh.pod) != fresh:
         return True
-    if DecisionCost(fresh.pod).operations(0, BUDGET) <= BUDGET:
-        return bool(changed)
     if fresh.node is not None or fresh.nominated_node is not None:
         return bool(changed)
-    return not observed.pod.too_large or bool(changed & set(ALWAYS_KEPT))
+    kept, pod = observed.pod, fresh.pod
+    is_over = DecisionCost(pod).operations(0, BUDGET) > BUDGET or len(pod.gates) > GATES_MAX
+    has_much = len(pod.labels) + len(pod.annotations) > METADATA_MAX
+    metadata = (kept.labels, kept.annotations)
+    if metadata != (({}, {}) if has_much else (pod.labels, pod.annotations)):
+        return True
+    if bool(kept.too_large) != (is_over or has_much) or changed & set(ALWAYS_KEPT):
+        return True
+    if is_over:
+        return bool(kept.gates if len(pod.gates) > GATES_MAX else kept.gates != pod.gates)
+    return not changed <= ({"labels", "annotations", "too_large"} if has_much else set())
 
 
+@patch.object(large_pods, "_METADATA_MAX", METADATA_MAX)
+@patch.object(large_pods, "_GATES_MAX", GATES_MAX)
 def wrong_versions(seeds: range) -> list[int]:
     wrong = []
     for seed in seeds:
@@ -57,6 +68,8 @@ def wrong_versions(seeds: range) -> list[int]:
         obj["status"] = {}
         for _ in range(12):
             obj = copy.deepcopy(obj)
+            if rng.random() < 0.2:
+                obj["spec"]["schedulingGates"] = [{"name": f"g{i}"} for i in range(rng.randrange(4))]
             if rng.random() < 0.2:
                 obj["status"]["nominatedNodeName"] = rng.choice(("", "a"))
             observed, decoded = decode(obj, decoded)
@@ -85,6 +98,20 @@ def test_a_pod_that_is_kept_whole_is_found() -> None:
 def test_a_pod_that_gets_a_node_without_the_items_of_its_earlier_version_is_found() -> None:
     with patch("policysched.kube.watch.resources.decode_without_unread_items", without_second_decoding):
         assert wrong_versions(range(200))
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "gates"])
+def test_thousands_of_labels_annotations_and_gates_are_not_kept_either(field: str) -> None:
+    texts = {f"k{i}": "" for i in range(5_000)}
+    obj = pod_manifest("big", **{field: texts}) | {"status": {}}
+
+    observed, decoded = decode(obj, None, DECISION_BUDGET_DEFAULT)
+
+    assert observed.pod.too_large.startswith("the pod has thousands of ")
+    assert not getattr(observed.pod, field)
+    assert decoded.pod is observed.pod, "the reflector keeps no other"  # type: ignore[attr-defined]
+    small, _ = decode(pod_manifest("big") | {"status": {}}, decoded, DECISION_BUDGET_DEFAULT)
+    assert small == decode_pod(pod_manifest("big"))
 
 
 @pytest.mark.parametrize("kind", sorted(HOSTILE_SPECS))

@@ -1,7 +1,7 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
 A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped until it is on a
-node, or nominated, and counts for others.
+node, or nominated, and counts for others. So are thousands of labels, annotations or scheduling gates.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,14 +36,30 @@ _ITEMS: Mapping[str, Any] = {
 }
 
 
+_METADATA_MAX = _GATES_MAX = 4096
+_TOO_MUCH_METADATA = "the pod has thousands of labels and annotations"
+_TOO_MANY_GATES = "the pod has thousands of scheduling gates"
+
+
 def decode_without_unread_items(
     decode: DecodePod, before: DecodedPod | None, decision_budget: int
 ) -> _DecodedUpdate:
     observed, decoded = decode(before)
-    if observed.node is not None or observed.nominated_node is not None:
-        return decode(None) if observed.pod.too_large else (observed, decoded)
-    message = DecisionCost(observed.pod).over_budget_message(0, decision_budget)
-    if decoded is None or message is None:
+    is_counted = observed.node is not None or observed.nominated_node is not None
+    has_all = len(observed.pod.labels) + len(observed.pod.annotations) <= _METADATA_MAX
+    if (is_counted and observed.pod.too_large) or (has_all and observed.pod.too_large == _TOO_MUCH_METADATA):
+        observed, decoded = decode(None)
+    if decoded is None or is_counted:
         return observed, decoded
-    pod = changed_copy(observed.pod, **_ITEMS, too_large=message)
+    pod, dropped = observed.pod, dict[str, Any]()
+    if message := DecisionCost(pod).over_budget_message(0, decision_budget):
+        dropped |= _ITEMS
+    if len(pod.gates) > _GATES_MAX:
+        message = message or _TOO_MANY_GATES
+        dropped |= {**_ITEMS, "gates": ()}
+    if not has_all:
+        dropped |= {"labels": {}, "annotations": {}}
+    if not dropped:
+        return observed, decoded
+    pod = changed_copy(pod, **dropped, too_large=message or pod.too_large or _TOO_MUCH_METADATA)
     return replace(observed, pod=pod), replace(decoded, pod=pod)
