@@ -266,7 +266,7 @@ class Scheduler:
         if events:
             self._namespace_events.changed(name, now_ns, synced=self._synced)
         # Terms of pods in other namespaces may select this one by its labels.
-        self._core.queue.requeue(events, now_ns)
+        self._core.queue.requeue(events, now_ns, cause=name)
 
     # ── attempts ───────────────────────────────────────────────────────────────────────────────────────────────────
 

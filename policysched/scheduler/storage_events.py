@@ -29,7 +29,9 @@ class StorageEvents:
                 self._core.queue.requeue(events, now_ns, cause=_namespace_of(storage_object))
                 self._prebinder.recheck(now_ns, volume=storage_object)
             case PersistentVolumeClaim():
-                self._core.queue.requeue(events, now_ns, claim=storage_object.key)
+                self._core.queue.requeue(
+                    events, now_ns, claim=storage_object.key, cause=storage_object.key.namespace
+                )
                 self._prebinder.recheck(now_ns, claim=storage_object.key)
             case StorageCapacity():
                 self._core.queue.requeue(events, now_ns, cause=storage_object.namespace)

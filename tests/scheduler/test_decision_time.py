@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from policysched.model.cluster_events import ClusterEvent
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -56,9 +57,11 @@ class TimedRig(Rig):
         return [command.name for command in commands if isinstance(command, c.Bind)]
 
     def requeue_all(self) -> None:
-        """What every parked pod waits for."""
+        """What every parked pod waits for, of its own namespace."""
         self.now_ns += 5 * MS
-        self.observe(node("small", cpu=f"{self.now_ns % 7 + 1}"))
+        queue = self.scheduler.core.queue
+        for name in dict.fromkeys(group.namespace for group in queue.parked_groups()):
+            queue.requeue([ClusterEvent.NODE_ALLOCATABLE], self.now_ns, cause=name)
 
 
 def too_large(count: int, namespace: str = "tenant", **more: object) -> list[Pod]:

@@ -2,7 +2,7 @@
 
 When a pod or gang is placed, no other entry of its policy that stands ahead of it by `queue by` may be waiting although
 it could be placed on the same cluster. The order and the verdict are those of the reference implementation. This
-holds, except for entries that events of other namespaces wake late (`LateWakeUps`). Of other namespaces, it does not hold for those that took more than their share of the time in vain (`decision_costs`), unless the first of their entries ahead
+holds, except for entries that events that are not of their namespace wake late (`LateWakeUps`). Of other namespaces, it does not hold for those that took more than their share of the time in vain (`decision_costs`), unless the first of their entries ahead
 has a higher priority.
 
 Left out are entries that the order does not concern: gated or rejected without an attempt, in backoff after an error,

@@ -146,9 +146,10 @@ class DecisionTime:
 
     def _rest_ends_ns(self, namespace: str, more_ns: int) -> int | None:
         rest_ns = self.debt_ns(namespace) + more_ns - round(FAILED_ATTEMPT_REST_NS / self._share)
-        return self.now_ns + rest_ns if rest_ns > 0 and self._has_others(namespace) else None
+        return self.now_ns + rest_ns if rest_ns > 0 and self.has_others(namespace) else None
 
-    def _has_others(self, namespace: str) -> bool:
+    def has_others(self, namespace: str) -> bool:
+        """Whether another namespace had an attempt not long ago."""
         latest, latest_ns = self._latest_attempt
         if latest == namespace:
             latest_ns = self._latest_of_others[1]

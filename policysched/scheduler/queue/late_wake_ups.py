@@ -1,11 +1,12 @@
 """Wake-ups that wait until a namespace has paid for its failed attempts.
 
-    parked ──event of a pod of another namespace, its own is overdrawn──► late ──its debt is paid, one at a time──► opened
+    parked ──event, not of its own namespace, which is overdrawn──► late ──its debt is paid, one at a time──► opened
 
 One at a time: attempts of hundreds would run up the largest debt at once, and new pods of the namespace wait behind them. That
 with the pod of the highest priority and that which waits longest take turns, so that each has one.
 A tenant whose pods come and go all the time would else have the parked pods of another namespace attempted all the time, at
-the expense of that namespace, whose new pods wait behind those attempts.
+the expense of that namespace, whose new pods wait behind those attempts. So would nodes, slices of devices, samples and the clock,
+which can change all the time, too; but if no other namespace has attempts, nobody gains by a delay of these.
 """
 
 from typing import TYPE_CHECKING
@@ -39,8 +40,11 @@ class LateWakeUps:
 
     def delays(self, event: ClusterEvent, group: "ParkedGroup", cause: str | None) -> bool:
         """Whether the group is opened later than at this event, of a pod of the namespace `cause` (None: of no namespace)."""
-        has_others = group.namespace in self._late
-        if cause in (None, group.namespace) or not (has_others or self._time.paid_ns(group.namespace)):
+        are_others_late = group.namespace in self._late
+        if cause == group.namespace or not (are_others_late or self._time.paid_ns(group.namespace)):
+            return False
+        # What a victim releases of a quota is of no namespace either, and a preemptor waits for it.
+        if cause is None and (event is ClusterEvent.QUOTA or not self._time.has_others(group.namespace)):
             return False
         if group not in self._events:
             self._events[group] = event

@@ -219,7 +219,9 @@ class ParkedGroups:
         for _ in range(WAKE_UPS_PER_SLICE):
             if (expiry_ns := self._expiries.first_key()) is None or expiry_ns > now_ns:
                 break
-            yield ClusterEvent.TIME, self._groups[self._expiries.pop()]
+            group = self._groups[self._expiries.pop()]
+            if not self.late.delays(ClusterEvent.TIME, group, None):
+                yield ClusterEvent.TIME, group
 
     def next_time_ns(self) -> int | None:
         return earlier_ns(

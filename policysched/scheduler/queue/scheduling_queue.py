@@ -331,7 +331,7 @@ class SchedulingQueue:
     def wake(self, entry: QueueEntry, events: Collection[ClusterEvent], now_ns: int) -> None:
         """Open the parked group of the entry if it waits for one of the events, also in an overdrawn namespace."""
         if entry is self.attempting:
-            self.missed_events.update(dict.fromkeys(events))
+            self.missed_events.update(dict.fromkeys(events, entry.namespace))
         group = self.group_of(entry)
         if group is not None and self.blocked_group(group.equivalence_key) is group:
             for event in [each for each in ClusterEvent if each in events and each in group.requeue_events][
@@ -341,7 +341,7 @@ class SchedulingQueue:
 
     def _note_missed(self, event: ClusterEvent, cause: str | None) -> None:
         if (gang := self.attempting) is not None and may_help(event, gang.namespace, cause):
-            is_own = cause in (None, gang.namespace)
+            is_own = cause == gang.namespace
             self.missed_events[event] = cause if is_own else self.missed_events.get(event, cause)
 
     def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]:
