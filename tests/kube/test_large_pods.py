@@ -43,7 +43,7 @@ def is_wrong(observed: ObservedPod, fresh: ObservedPod) -> bool:
     changed = differing(observed.pod, fresh.pod)
     if replace(observed, pod=fresh.pod) != fresh:
         return True
-    if fresh.node is not None or fresh.nominated_node is not None:
+    if not fresh.finished and (fresh.node is not None or fresh.nominated_node is not None):
         return bool(changed)
     kept, pod = observed.pod, fresh.pod
     is_over = DecisionCost(pod).operations(0, BUDGET) > BUDGET or len(pod.gates) > GATES_MAX
@@ -130,8 +130,11 @@ def test_a_pod_that_no_cluster_decides_about_is_kept_without_its_items(kind: str
     }
     assert decoded.pod is observed.pod, "the reflector keeps no other"  # type: ignore[attr-defined]
     obj["spec"]["nodeName"] = "a"
-    placed, _ = decode(obj, decoded, DECISION_BUDGET_DEFAULT)
+    placed, placed_decoded = decode(obj, decoded, DECISION_BUDGET_DEFAULT)
     assert placed == decode_pod(obj)
+    obj["status"]["phase"] = "Failed"
+    ended, _ = decode(obj, placed_decoded, DECISION_BUDGET_DEFAULT)
+    assert ended.pod == observed.pod
 
 
 def test_a_pod_that_no_cluster_decides_about_stays_pending_and_says_why() -> None:

@@ -1,7 +1,7 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
 A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped until it is on a
-node, or nominated, and counts for others. So are thousands of labels, annotations or scheduling gates.
+node, or nominated, and counts for others, and again once it has ended. So are thousands of labels, annotations or scheduling gates.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +45,7 @@ def decode_without_unread_items(
     decode: DecodePod, before: DecodedPod | None, decision_budget: int
 ) -> _DecodedUpdate:
     observed, decoded = decode(before)
-    is_counted = observed.node is not None or observed.nominated_node is not None
+    is_counted = not observed.finished and bool(observed.node or observed.nominated_node)
     has_all = len(observed.pod.labels) + len(observed.pod.annotations) <= _METADATA_MAX
     if (is_counted and observed.pod.too_large) or (has_all and observed.pod.too_large == _TOO_MUCH_METADATA):
         observed, decoded = decode(None)
