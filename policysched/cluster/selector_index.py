@@ -50,8 +50,9 @@ class SelectorIndex:
     def put(self, name: str, selector: LabelSelector) -> None:
         """Adds a selector, or replaces the one of its name."""
         self.remove(name)
-        if self._has_room(selector):
-            self._add(name, selector)
+        parts = _parts(selector)
+        if self._has_room(parts):
+            self._add(name, selector, parts)
         else:
             self._left_out[name] = selector
 
@@ -65,17 +66,22 @@ class SelectorIndex:
         self._free.append(number)
         self._parts -= _parts(selector)
         self._toggle(number, SelectorByKey(selector))
-        while self._left_out and self._has_room(next(reversed(self._left_out.values()))):
-            self._add(*self._left_out.popitem())
+        while self._left_out:
+            name, selector = next(reversed(self._left_out.items()))
+            parts = _parts(selector)
+            if not self._has_room(parts):
+                break
+            del self._left_out[name]
+            self._add(name, selector, parts)
 
-    def _has_room(self, selector: LabelSelector) -> bool:
-        return len(self._selectors) < SELECTORS_MAX and self._parts + _parts(selector) <= PARTS_MAX
+    def _has_room(self, parts: int) -> bool:
+        return len(self._selectors) < SELECTORS_MAX and self._parts + parts <= PARTS_MAX
 
-    def _add(self, name: str, selector: LabelSelector) -> None:
+    def _add(self, name: str, selector: LabelSelector, parts: int) -> None:
         number = self._free.pop() if self._free else len(self._names)
         self._names[number] = name
         self._selectors[name] = number, selector
-        self._parts += _parts(selector)
+        self._parts += parts
         self._toggle(number, SelectorByKey(selector))
 
     def _toggle(self, number: int, selector: SelectorByKey) -> None:

@@ -394,7 +394,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     ),
     PlantedBug(assumed_load_is_not_counted, r"with the assumed load", seed=33),
     PlantedBug(placed_gang_members_are_overlooked, r"of traffic to its peers", seed=1),
-    PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=153),
+    PlantedBug(recovery_conditions_are_ignored, r"was over the limit", seed=317),
     PlantedBug(missing_metrics_are_not_awaited, r"whose load is unknown", seed=7),
     PlantedBug(the_pod_index_keeps_deleted_pods, r"(active|ended) pods: index has", seed=2),
     PlantedBug(extender_rejections_are_ignored, r"which an extender rejects", seed=19),
