@@ -87,8 +87,9 @@ def an_overdrawn_namespace_with_claims(*objects: Any) -> TimedRig:
     [
         lambda rig: rig.handle(e.StorageObjectUpdated(volume("new", claim="theirs", of_class="made"))),
         lambda rig: rig.handle(e.StorageObjectUpdated(capacity(size="2Gi", zone="z1"))),
+        lambda rig: rig.handle(e.StorageObjectUpdated(volume("free", of_class="made", phase="Available"))),
     ],
-    ids=["a volume", "a capacity"],
+    ids=["a volume", "a capacity", "a free volume"],
 )
 def test_volumes_of_others_wake_pods_of_an_overdrawn_namespace_late(
     change: Callable[[TimedRig], object],
@@ -100,15 +101,6 @@ def test_volumes_of_others_wake_pods_of_an_overdrawn_namespace_late(
     rig.observe(pod("new", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
 
     assert rig.attempts_until_bound("new", {"test": 20}) == 1
-
-
-def test_a_free_volume_wakes_them_at_once() -> None:
-    rig = an_overdrawn_namespace_with_claims()
-
-    rig.handle(e.StorageObjectUpdated(volume("free", of_class="made", phase="Available")))
-    rig.observe(pod("new", namespace="tenant", cpu="1", created="2027-01-01T00:00:00Z"))
-
-    assert rig.attempts_until_bound("new", {"test": 20}) > 40
 
 
 def test_an_attachment_of_others_that_ends_wakes_pods_of_an_overdrawn_namespace_late() -> None:

@@ -16,6 +16,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.transport import Transport
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.leader_election import LeaderElector
+from policysched.kube.watch.resources import PODS
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.event_requests import EventRequests
 from policysched.kube.write.events_and_conditions import Reporter
@@ -55,9 +56,8 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
             replace(observed, pod=replace(observed.pod, scheduler="beta")) if is_unknown else observed
         )
 
-    return patch.object(
-        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode, decode_update=None)
-    )
+    pods = replace(PODS, updated_event=decode, decode_update=None)
+    return patch.object(scheduler_app, "pods_within", lambda _budget: pods)
 
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:

@@ -13,6 +13,7 @@ from policysched.daemon.policy_feed import PolicyFeed
 from policysched.evaluate import diagnosis
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.reflector import Reflector
+from policysched.kube.watch.resources import PODS
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.pending_binds import PendingBind
@@ -205,9 +206,8 @@ def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
         observed = decode_pod(obj)
         return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
-    return patch.object(
-        scheduler_app, "PODS", replace(scheduler_app.PODS, updated_event=decode, decode_update=None)
-    )
+    pods = replace(PODS, updated_event=decode, decode_update=None)
+    return patch.object(scheduler_app, "pods_within", lambda _budget: pods)
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:
