@@ -101,6 +101,7 @@ class ClusterCache:
         return self.ledger.shares
 
     def nominated_to(self, node: NodeName | None) -> Collection[PodUid]:
+        """The pods that are nominated to the node; none for None."""
         return () if node is None else self._nominations.by_node.get(node, ())
 
     @property

@@ -28,6 +28,7 @@ from policysched.scheduler.commands import (
     SavePolicyStates,
 )
 from policysched.scheduler.decision_records import DecisionRecords
+from policysched.scheduler.eviction_backoff import wait_ns
 from policysched.scheduler.in_flight_binds import GangBindFailure, InFlightBinds
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.pending_reports import PendingReports
@@ -234,7 +235,7 @@ class SchedulerCore:
         if failure is None or failure.pod.uid != uid:
             return
         failure.refusals += 1
-        self.binds.due_gang_failures.put(gang_id, max(now_ns + failure.eviction_wait_ns, not_before_ns))
+        self.binds.due_gang_failures.put(gang_id, max(now_ns + wait_ns(failure.refusals), not_before_ns))
         if failure.refusals == 1 and gang is not None:
             self.report_gang_failure(
                 gang, failure, f"the eviction of its bound members is tried again: {reason}"

@@ -6,14 +6,10 @@ from dataclasses import dataclass, field
 from policysched.evaluate import PrebindRequirements
 from policysched.model.identifiers import NodeName, PodUid, PrebindTarget, ResourceClaimKey
 from policysched.model.pods import Pod
-from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import GangId, GangMode, QueuedGang
 from policysched.scheduler.queue.movable_heap import MovableHeap
 from policysched.scheduler.queue.prompt_binds import PromptBinds
-
-_EVICTION_WAIT_INITIAL_S, _EVICTION_WAIT_MAX_S = 10, 160
-"""The wait doubles with each refusal, as for other evictions (`preemption.refused_evictions`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +36,6 @@ class GangBindFailure:
     refusals: int = 0
     counted_victims: set[PodUid] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
-
-    @property
-    def eviction_wait_ns(self) -> int:
-        """From a refused eviction to the next one."""
-        return min(_EVICTION_WAIT_INITIAL_S << min(self.refusals - 1, 10), _EVICTION_WAIT_MAX_S) * SECOND_NS
 
 
 @dataclass(slots=True)

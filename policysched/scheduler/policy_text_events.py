@@ -69,9 +69,7 @@ class PolicyTextEvents:
         self._started: set[str] = set()  # policies whose pods were queued by this process
         self._starting: set[str] = set()  # those for the first time
         self._unparking: set[str] = set()  # policies that are about to get a new text
-        self._before_attempts: dict[
-            str, None
-        ] = {}  # policies whose pods are reached before the first attempt of all
+        self._before_attempts: dict[str, None] = {}  # policies whose pods `take_first` reaches
 
     def next_time_ns(self) -> None:
         """`slices` and `counts` have their own turns."""

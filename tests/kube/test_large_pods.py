@@ -107,7 +107,7 @@ def test_thousands_of_labels_annotations_and_gates_are_not_kept_either(field: st
 
     observed, decoded = decode(obj, None, DECISION_BUDGET_DEFAULT)
 
-    assert observed.pod.too_large.startswith("the pod has thousands of ")
+    assert observed.pod.too_large.startswith("the pod has more than 4096 ")
     assert not getattr(observed.pod, field)
     assert decoded.pod is observed.pod, "the reflector keeps no other"  # type: ignore[attr-defined]
     small, _ = decode(pod_manifest("big") | {"status": {}}, decoded, DECISION_BUDGET_DEFAULT)

@@ -189,6 +189,13 @@ def test_a_gang_that_has_too_many_results_beside_its_members_is_told_so(
     assert len(searches) <= 8 * NODES, "nothing is searched again until something changes"
 
 
+def nothing_is_searched_again(rig: Any, searches: list[Any]) -> None:
+    """Until something changes."""
+    before = len(searches)
+    rig.pass_time(120)
+    assert len(searches) == before
+
+
 @OF_SHARED
 def test_a_gang_that_has_too_many_results_only_with_evictions_is_told_so(
     what: str, monkeypatch: pytest.MonkeyPatch, searches: list[Any]
@@ -203,9 +210,7 @@ def test_a_gang_that_has_too_many_results_only_with_evictions_is_told_so(
     message = rig.pending_message("member-0") or ""
     assert "40 Insufficient cpu. " in message
     assert "preemption: the search for devices has more than 200 results" in message
-    before = len(searches)
-    rig.pass_time(120)
-    assert len(searches) == before, "nothing is searched again until something changes"
+    nothing_is_searched_again(rig, searches)
     assert not rig.of(c.Evict)
 
 
@@ -226,9 +231,7 @@ def test_a_gang_that_has_too_many_results_in_its_second_search_with_evictions_is
     message = rig.pending_message("member-0") or ""
     assert "40 Insufficient cpu. " in message
     assert "preemption: the search for devices has more than 200 results" in message
-    before = len(searches)
-    rig.pass_time(120)
-    assert len(searches) == before, "nothing is searched again until something changes"
+    nothing_is_searched_again(rig, searches)
 
 
 def test_a_gang_that_has_too_many_results_without_borrowers_is_told_so(
@@ -246,9 +249,7 @@ def test_a_gang_that_has_too_many_results_without_borrowers_is_told_so(
     message = rig.pending_message("member-0") or ""
     assert "quotas admit 0 of 10 members" in message
     assert "; preemption: the search for devices has more than 200 results" in message
-    before = len(searches)
-    rig.pass_time(120)
-    assert len(searches) == before, "nothing is searched again until something changes"
+    nothing_is_searched_again(rig, searches)
     assert not rig.of(c.Evict)
 
 

@@ -3,7 +3,8 @@
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.preemption.refused_evictions import NAMESPACE_AFTER, WAIT_INITIAL_S
+from policysched.scheduler.eviction_backoff import WAIT_INITIAL_S
+from policysched.scheduler.preemption.refused_evictions import NAMESPACE_AFTER
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_gang_placement import ANY as GANG

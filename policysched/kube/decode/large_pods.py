@@ -37,13 +37,17 @@ _ITEMS: Mapping[str, Any] = {
 
 
 _METADATA_MAX = _GATES_MAX = 4096
-_TOO_MUCH_METADATA = "the pod has thousands of labels and annotations"
-_TOO_MANY_GATES = "the pod has thousands of scheduling gates"
+_TOO_MUCH_METADATA = (
+    f"the pod has more than {_METADATA_MAX} labels and annotations; it is scheduled with fewer"
+)
+_TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is scheduled with fewer"
 
 
 def decode_without_unread_items(
     decode: DecodePod, before: DecodedPod | None, decision_budget: int
 ) -> _DecodedUpdate:
+    """What `decode` returns, without the items of a pod that no cluster decides about. `Pod.too_large` says why they are missing.
+    `decision_budget`: in operations (`evaluate.decision_cost`)."""
     observed, decoded = decode(before)
     is_counted = not observed.finished and bool(observed.node or observed.nominated_node)
     has_all = len(observed.pod.labels) + len(observed.pod.annotations) <= _METADATA_MAX

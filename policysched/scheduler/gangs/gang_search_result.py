@@ -156,9 +156,8 @@ def gang_message(
         return first.reason, f"gang {gang.name}: {message}"
     if search.admitted_count is not None:
         admitted = search.admitted_count + len(gang.placed_members)
-        message = (
-            f"{message}; {preemption}" if preemption else message
-        )  # only if it is said why no quota is reclaimed
+        if preemption:  # it says why no quota is reclaimed
+            message = f"{message}; {preemption}"
         return first.reason, f"gang {gang.name}: quotas admit {admitted} of {gang.minimum} members: {message}"
     count, domain = len(search.fits) + len(gang.placed_members), ""
     if search.domain is not None and search.domain.value is not None:

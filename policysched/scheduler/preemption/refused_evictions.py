@@ -12,10 +12,9 @@ from typing import TypeVar
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.commands import Victim
+from policysched.scheduler.eviction_backoff import wait_ns
 from policysched.scheduler.limits import SECOND_NS
 
-WAIT_INITIAL_S = 10
-WAIT_MAX_S = 160
 NAMESPACE_AFTER = 3
 LATE_NS = 5 * SECOND_NS
 _REMEMBERED_NS = 600 * SECOND_NS
@@ -36,8 +35,7 @@ class _Refusals:
         self.count = max(self.count + (not is_counted), at_least)
         self.last_ns = now_ns
         if self.count > tolerated:
-            doublings = min(self.count - tolerated - 1, 10)
-            self.until_ns = now_ns + min(WAIT_INITIAL_S << doublings, WAIT_MAX_S) * SECOND_NS
+            self.until_ns = now_ns + wait_ns(self.count - tolerated)
 
 
 class RefusedEvictions:

@@ -59,9 +59,7 @@ class SchedulingQueue:
         self.yielded: QueueEntry | None = None
         self.order_is_given = False
         self.attempting: QueueEntry | None = None
-        self.missed_events: dict[
-            ClusterEvent, str | None
-        ] = {}  # with the namespace that caused it, as in `requeue`
+        self.missed_events: dict[ClusterEvent, str | None] = {}  # with the `cause`, as in `requeue`
         self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
         self._parked = ParkedEntries(self._groups, lambda *of: self.enqueue(*of))
         self._gated: dict[QueueEntry, None] = {}  # and those that await a new text
@@ -334,9 +332,10 @@ class SchedulingQueue:
             self.missed_events.update(dict.fromkeys(events, entry.namespace))
         group = self.group_of(entry)
         if group is not None and self.blocked_group(group.equivalence_key) is group:
-            for event in [each for each in ClusterEvent if each in events and each in group.requeue_events][
-                :1
-            ]:
+            event = next(
+                (each for each in ClusterEvent if each in events and each in group.requeue_events), None
+            )
+            if event is not None:
                 self._parked.open([(event, group)], now_ns)
 
     def _note_missed(self, event: ClusterEvent, cause: str | None) -> None:
