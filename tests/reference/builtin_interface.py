@@ -1,13 +1,14 @@
 """The interface between the reference implementation and its built-ins."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from policysched.cluster.devices.availability import AvailableDevices
+from policysched.cluster.devices.pod_claims import PodResourceClaims
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.lang.ir.rules import BuiltinParamValue
-from policysched.model.identifiers import NodeName, VolumeClaimKey
+from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
@@ -46,7 +47,8 @@ class ClusterFacts:
 
     `pods_with_affinity`: placed pods with pod affinity terms, and their nodes. `selector_owners`: all
     Services and controllers. `used_claims`: volume claims of placed pods. `allocates_devices`: the
-    policy has `filter dynamic_resources`, with `extended_resources`.
+    policy has `filter dynamic_resources`, with `extended_resources`. `device_claims`: of the pods that
+    were asked about, the same on all nodes.
     """
 
     node_count: int
@@ -60,6 +62,7 @@ class ClusterFacts:
     selector_owners: Collection[SelectorOwner] = ()
     allocates_devices: bool = False
     now_ns: int = 0
+    device_claims: dict[PodUid, PodResourceClaims | str] = field(default_factory=dict, compare=False)
 
 
 BuiltinParams = Mapping[str, BuiltinParamValue]

@@ -34,8 +34,10 @@ def rejections(filters: Filters, context: ExpressionContext) -> tuple[NodeReject
     One exception, as in kube-scheduler: if the pod names nodes by `metadata.name`, the rejection of
     other nodes by node_affinity comes first.
     """
+    assert context.node is not None and context.usage is not None, "filters need a node"
     input_rejections = [*_input_rejections(context)]
-    ruled = [rejection for rule in filters if (rejection := _rejection(rule, context)) is not None]
+    node_info = NodeInfo(context.node, context.usage)
+    ruled = [rejection for rule in filters if (rejection := _rejection(rule, context, node_info)) is not None]
     return tuple(input_rejections + sorted(ruled, key=lambda rejection: rejection.reasons != NOT_NAMED))
 
 
@@ -86,20 +88,22 @@ def _input_rejections(context: ExpressionContext) -> list[NodeRejection]:
     return node_rejections
 
 
-def _rejection(rule: FilterRule | BuiltinFilter, context: ExpressionContext) -> NodeRejection | None:
+def _rejection(
+    rule: FilterRule | BuiltinFilter, context: ExpressionContext, node_info: NodeInfo
+) -> NodeRejection | None:
     if not holds(rule.when, context):
         return None
     return (
-        _builtin_rejection(rule, context)
+        _builtin_rejection(rule, context, node_info)
         if isinstance(rule, BuiltinFilter)
         else _expression_rejection(rule, context)
     )
 
 
-def _builtin_rejection(rule: BuiltinFilter, context: ExpressionContext) -> NodeRejection | None:
-    assert context.node is not None and context.usage is not None, "filters need a node"
+def _builtin_rejection(
+    rule: BuiltinFilter, context: ExpressionContext, node_info: NodeInfo
+) -> NodeRejection | None:
     assert context.cluster_facts is not None, "filters need the facts of the cluster"
-    node_info = NodeInfo(context.node, context.usage)
     reasons = FILTERS[rule.builtin](context.pod, node_info, dict(rule.params), context.cluster_facts)
     if reasons is None:
         return None

@@ -82,18 +82,11 @@ class LivenessChecker:
         self._vetoes = vetoes
         self._programs = scheduler.programs()
         self._explanations: dict[PodUid, PlacementExplanation] = {}
-        self._objects = list(self._local.list("pods"))
-        self._groups = self._groups_from_server()
-        self._pods = [self._groups.attach(decode_pod(obj)) for obj in self._objects]
-        self._failed_gang_pods = {
-            obj["metadata"]["uid"]
-            for obj in self._objects
-            if GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
-        }
 
     def problems(self) -> Iterator[str]:
         """Lazy: while the cluster comes to rest, the first one is enough. Those that the reference evaluates come last."""
-        yield from self._scheduler_problems()
+        yield from self._unsettled_problems()
+        yield from self._difference_problems()
         yield from self._policy_problems()
         yield from self._nomination_problems()
         yield from self._report_problems()
@@ -101,7 +94,8 @@ class LivenessChecker:
 
     # ── scheduler ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _scheduler_problems(self) -> list[str]:
+    def _unsettled_problems(self) -> list[str]:
+        """What tells without the server's objects that the cluster is not at rest yet."""
         core = self._core
         problems = self._scheduler.check()
         problems += [
@@ -116,12 +110,16 @@ class LivenessChecker:
             f"devices of {key} are still reserved for {pod}"
             for key, pod, _ in core.cache.devices.unwritten_reservations()
         ]
-        problems += self._cache_problems()
         counts = self._scheduler.pending_counts()
         counts["backoff"] -= sum(
             entry.pod_count for entry in core.queue._backoff if self._may_back_off(entry)
         )
-        problems += [f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]]
+        return problems + [
+            f"{counts[queue]} pods are {queue}" for queue in ("active", "backoff") if counts[queue]
+        ]
+
+    def _difference_problems(self) -> list[str]:
+        core, problems = self._core, self._cache_problems()
         nodes = [core_objects.decode_node(obj) for obj in self._local.list("nodes")]
         problems += find_cache_differences(core.cache, pods=self._pods, nodes=nodes)
         spaces = {
@@ -159,10 +157,27 @@ class LivenessChecker:
             return [f"policies {runs} run, the ConfigMap has {dict(self._expected_hashes)}"]
         return []
 
-    def _groups_from_server(self) -> PodGroups:
+    @cached_property
+    def _objects(self) -> list[Json]:
+        return list(self._local.list("pods"))
+
+    @cached_property
+    def _pods(self) -> list[ObservedPod]:
+        pods = [decode_pod(obj) for obj in self._objects]
+        return list(map(self._groups_from_server(pods).attach, pods))
+
+    @cached_property
+    def _failed_gang_pods(self) -> set[PodUid]:
+        return {
+            obj["metadata"]["uid"]
+            for obj in self._objects
+            if GANG_FAILED_MESSAGE in scheduled_condition(obj).get("message", "")
+        }
+
+    def _groups_from_server(self, pods: Iterable[ObservedPod]) -> PodGroups:
         groups = PodGroups()
-        for obj in self._objects:
-            groups.put_pod(decode_pod(obj))
+        for observed in pods:
+            groups.put_pod(observed)
         if "podgroups" in {kind.plural for kind in self._server.kinds}:
             groups.set_served(_GROUP_API, _GROUP_VERSION)
             groups.set_workloads_served(served=True)
@@ -414,11 +429,8 @@ class LivenessChecker:
             return [f"{observed.pod.full_name} is pending and its PodScheduled is {condition}"]
         if observed.pod.gates:
             reason = condition.get("reason")
-            return (
-                []
-                if reason == "SchedulingGated"
-                else [f"{observed.pod.full_name} is gated and its reason is {reason}"]
-            )
+            problem = f"{observed.pod.full_name} is gated and its reason is {reason}"
+            return [] if reason == "SchedulingGated" else [problem]
         last, shown = self._core.reports.last_report(uid), (condition.get("reason"), condition.get("message"))
         return [] if shown == last else [f"{observed.pod.full_name} shows {shown}, the last report is {last}"]
 
@@ -435,5 +447,4 @@ def _domains(
             nodes.setdefault(node.labels[topology], set()).add(name)
     held = {value: sum(observed.node in names for observed in placed) for value, names in nodes.items()}
     home = max(held, key=lambda value: (held[value], value), default="")
-    chosen = [home] if held.get(home) else sorted(nodes)
-    return [frozenset(nodes[value]) for value in chosen]
+    return [frozenset(nodes[value]) for value in ([home] if held.get(home) else sorted(nodes))]

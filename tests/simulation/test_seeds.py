@@ -4,6 +4,7 @@ those that failed once, because it also repeats their decisions. Those that take
 `python -m tests.simulation` plays more seeds (`make simulate`: 10,000), and replays one.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from policysched.scheduler import attempt_runner
 from tests.simulation.failure_report import failure
 from tests.simulation.policy_texts import BAD, GOOD, SCHEDULERS
 from tests.simulation.team_texts import TEAM_TEXTS
-from tests.simulation.world import Report, compiled, run_seed
+from tests.simulation.world import Report, World, compiled, run_seed
 
 EVENTFUL_SEEDS, OTHER_SEEDS = range(24), (range(52, 56), range(57, 60))
 
@@ -73,6 +74,19 @@ def test_a_verdict_of_a_search_that_was_cut_off_is_detected(monkeypatch: pytest.
     monkeypatch.setattr(AllocationCache, "is_cut_off", False)
 
     assert problems_with_small_slices_of_device_searches((17, 24)) != []
+
+
+def test_an_exception_that_nobody_retrieves_is_reported_from_a_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forget_a_task(world: World) -> None:
+        async def fail() -> None:
+            raise ValueError("of a forgotten task")
+
+        cycle: list[object] = [asyncio.create_task(fail())]
+        cycle.append(cycle)
+
+    monkeypatch.setattr(World, "_run_other_scheduler", forget_a_task)
+
+    assert any("of a forgotten task" in problem for problem in run_seed(0).problems)
 
 
 @pytest.mark.parametrize("key", sorted(GOOD))

@@ -104,5 +104,9 @@ def score(
 
 
 def _devices(pod: Pod, facts: ClusterFacts) -> PodResourceClaims | str:
-    pod = pod if facts.allocates_devices else replace(pod, extended=())
-    return pod_resource_claims(pod, facts.devices, has_stale_claim=facts.devices.has_extended_claim(pod))
+    if pod.uid not in facts.device_claims:
+        seen = pod if facts.allocates_devices else replace(pod, extended=())
+        facts.device_claims[pod.uid] = pod_resource_claims(
+            seen, facts.devices, has_stale_claim=facts.devices.has_extended_claim(seen)
+        )
+    return facts.device_claims[pod.uid]
