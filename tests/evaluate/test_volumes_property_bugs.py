@@ -197,7 +197,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     "claims of a pod take the same volume": (
         free_volume_index.MatchingVolumes,
         "best",
-        lambda self, rows, _taken: _BEST(self, rows, ()),
+        lambda self, rows, _taken, looking: _BEST(self, rows, (), looking),
         Scenario(
             of(
                 (A, B),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from policysched.cluster.volumes.availability import AvailableVolumes
-from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex, _CandidatesByCode
 from policysched.kube.decode import storage
 from policysched.model.identifiers import VolumeClaimKey
 from policysched.model.pods import PodVolumeClaim
@@ -225,6 +225,46 @@ def test_claims_of_unequal_sizes_share_the_index_of_their_class(monkeypatch: pyt
     (prebind,) = rig.of(c.Prebind)
     assert {bound.volume for bound in prebind.volumes_to_bind} == {f"v{index}" for index in range(9)}
     assert len(built) == 1
+
+
+def test_claims_are_matched_only_on_nodes_that_had_volumes_for_the_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sixty-four claims with 64 selectors were matched on all nodes: 0.6 s in one piece beside 10,000 volumes on 1,000 nodes."""
+    claims = [claim(f"c{index}", size=f"{index + 1}Gi", spec=selecting(index)) for index in range(5)]
+    volumes = [volume(f"v{index}", node="b", labels={"disk": str(index)}) for index in range(5)]
+    rig = rig_with(*volumes, *claims, nodes=("a", "b", "c"))
+    asked = counted(monkeypatch, _CandidatesByCode, "first")
+
+    rig.observe(pod("web", spec=using(*[pvc.key.name for pvc in claims])))
+    rig.settle()
+
+    (prebind,) = rig.of(c.Prebind)
+    assert prebind.node == "b"
+    assert {bound.volume for bound in prebind.volumes_to_bind} == {pvc.name for pvc in volumes}
+    assert any(len(rows) == 3 for _, _, rows in asked), "the first claim"
+    assert all(len(rows) == 1 for _, _, rows in asked if len(rows) < 3)
+    assert sum(len(rows) == 1 for _, _, rows in asked) >= 4
+
+
+def test_claims_after_one_that_has_no_volume_anywhere_are_not_matched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claims = [claim(f"c{index}", size=f"{index + 1}Gi", spec=selecting(index)) for index in range(9)]
+    rig = rig_with(*[volume(f"v{index}", node="b") for index in range(2)], *claims)
+    asked = counted(monkeypatch, FreeVolumeIndex, "matching")
+
+    rig.observe(pod("web", spec=using(*[pvc.key.name for pvc in claims])))
+    rig.settle()
+
+    assert not rig.of(c.Prebind)
+    assert {pvc.key.name for _, pvc in asked} == {"c0", "c1", "c2"}
+
+
+def selecting(index: int) -> dict[str, Any]:
+    """Of a claim: all volumes but one that does not exist."""
+    absent = {"key": "disk", "operator": "NotIn", "values": [f"no {index}"]}
+    return {"selector": {"matchExpressions": [absent]}}
 
 
 def test_affinities_of_free_volumes_are_compared_with_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from policysched.builtins.volume_binding.matching import (
+    can_provision,
     find_matching_volumes,
     provisionable_bytes,
     split_delayed,
@@ -45,9 +46,12 @@ class StorageCapacityScore(ScoreKernelBase):
         to_match, selected_nodes = split_delayed(claims.delayed, view.available_volumes)
         static = _ClassTotals(view.count)
         to_make = [(claim, everywhere) for claim, _ in selected_nodes]
-        for match in find_matching_volumes(to_match, view):
+        infeasible = np.zeros(view.count, np.bool_)  # they fail the filter, and have no score
+        for match in find_matching_volumes(to_match, view, infeasible):
             static.add(match.claim, ~match.unmatched, match.capacity_bytes())
             to_make.append((match.claim, match.unmatched))
+            if not can_provision(match.claim, view.available_volumes):
+                infeasible |= match.unmatched
         dynamic = _ClassTotals(view.count)
         for claim, where in to_make:
             storage_class = view.available_volumes.storage_class(claim.class_name)

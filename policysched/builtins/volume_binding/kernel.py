@@ -5,12 +5,14 @@ smallest position in the index, so that a pod costs vector operations over nodes
 """
 
 from collections.abc import Hashable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from policysched.builtins.node_resources_fit.kernel import shape_table
 from policysched.builtins.volume_binding.capacity_score import StorageCapacityScore
 from policysched.builtins.volume_binding.matching import (
+    can_provision,
     find_matching_volumes,
     provisionable_bytes,
     requirements_match,
@@ -44,7 +46,7 @@ from policysched.evaluate.kernel import (
 from policysched.evaluate.verdict import PrebindRequirements, VolumesToBind
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.model.storage import NO_PROVISIONER, PersistentVolume, PersistentVolumeClaim
+from policysched.model.storage import PersistentVolume, PersistentVolumeClaim
 
 
 def specialize_filter(pod: Pod, params: KernelParams, cluster_context: ClusterContext) -> FilterKernel | None:
@@ -144,14 +146,18 @@ def _check_unbound_claims(claims: PodVolumeClaims, view: View) -> tuple[Array, A
         no_volume |= view.column(NODE_NAME) != view.codes.strings.find(selected)
         to_make.append((claim, np.ones(view.count, np.bool_)))
     decided = no_volume.copy()
-    to_make += [(match.claim, match.unmatched) for match in find_matching_volumes(to_match, view)]
-    for claim, where in to_make:
+    to_match_later = (
+        (match.claim, match.unmatched) for match in find_matching_volumes(to_match, view, decided)
+    )
+    for claim, where in chain(to_make, to_match_later):
         undecided = where & ~decided
         if undecided.any():
             unfit, full = _cannot_provision(claim, volumes, view)
             no_volume |= undecided & unfit
             no_space |= undecided & full
             decided |= undecided & (unfit | full)
+        if decided.all():
+            break
     return no_volume, no_space
 
 
@@ -162,7 +168,7 @@ def _cannot_provision(
     nowhere, everywhere = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
     storage_class = volumes.storage_class(claim.class_name)
     assert storage_class is not None, f"{claim.key} is delayed and has no class"
-    if storage_class.provisioner in ("", NO_PROVISIONER):
+    if not can_provision(claim, volumes):
         return everywhere, nowhere
     unfit = nowhere
     if storage_class.allowed_topologies:

@@ -1,6 +1,6 @@
 """Which volumes the pod's claims match on each node, and how much storage can be provisioned there."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,12 @@ from policysched.evaluate.columns.storage_capacity import NO_CAPACITY
 from policysched.evaluate.columns.view import View
 from policysched.model.identifiers import NodeName
 from policysched.model.selectors import LabelSelector, SelectorRequirement
-from policysched.model.storage import NodeSelectorTerms, PersistentVolume, PersistentVolumeClaim
+from policysched.model.storage import (
+    NO_PROVISIONER,
+    NodeSelectorTerms,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 
 _NO_ENTRY = NO_CAPACITY, NO_CAPACITY
 
@@ -78,14 +83,24 @@ class _FreeVolumeRows:
         return _terms_match(terms, self._view.all_rows())
 
 
-def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -> list[ClaimMatch]:
-    """Match the claims in this order. On each row, a claim cannot have the volume of an earlier one."""
+def can_provision(claim: PersistentVolumeClaim, volumes: AvailableVolumes) -> bool:
+    """Whether the class has a provisioner."""
+    storage_class = volumes.storage_class(claim.class_name)
+    assert storage_class is not None, f"{claim.key} is delayed and has no class"
+    return storage_class.provisioner not in ("", NO_PROVISIONER)
+
+
+def find_matching_volumes(
+    claims: Sequence[PersistentVolumeClaim], view: View, decided: Array | None = None
+) -> Iterator[ClaimMatch]:
+    """Match the claims in this order. On each row, a claim cannot have the volume of an earlier one. Rows that the caller
+    has `decided` by then are left out."""
     matched_volumes: list[tuple[str, Array]] = []  # by volume the rows where a claim matches it
     taken: list[tuple[MatchingVolumes, Array]] = []
     rows = _FreeVolumeRows(view)
-    matches = []
     for claim in claims:
-        matched, looking = np.zeros(view.count, np.bool_), np.ones(view.count, np.bool_)
+        asked = np.ones(view.count, np.bool_) if decided is None else ~decided
+        matched, looking = np.zeros(view.count, np.bool_), asked.copy()
         choices: list[tuple[Array, Array]] = []
         for volume in view.available_volumes.volumes_for_claim(claim):
             if matches_claim_spec(volume, claim):
@@ -100,12 +115,11 @@ def find_matching_volumes(claims: Sequence[PersistentVolumeClaim], view: View) -
                 looking &= ~candidates
         if looking.any():
             free = view.free_volumes(claim)
-            picked = np.where(looking, free.best(rows, taken), NO_FREE_VOLUME)
+            picked = free.best(rows, taken, looking)
             taken.append((free, picked))
             matched |= picked != NO_FREE_VOLUME
             choices.append((free.index.capacities, picked))
-        matches.append(ClaimMatch(claim, choices, ~matched))
-    return matches
+        yield ClaimMatch(claim, choices, asked & ~matched)
 
 
 def provisionable_bytes(class_name: str, view: View) -> Array:

@@ -277,9 +277,9 @@ class _CandidatesByCode:
     usable: Numbers
     codes: Numbers
 
-    def first(self, least: Numbers) -> Numbers:
-        """The first position of each row from `least` on."""
-        return self.pairs.first(self.usable, self.codes, least)
+    def first(self, least: Numbers, rows: Numbers) -> Numbers:
+        """The first position of each of these rows from `least` on."""
+        return self.pairs.first(self.usable, self.codes[rows], least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +287,11 @@ class _CandidatesByMask:
     fits: Mask
     positions: Numbers
 
-    def first(self, least: Numbers) -> Numbers:
+    def first(self, least: Numbers, rows: Numbers) -> Numbers:
         padded = np.append(self.positions, _NO_CANDIDATE)
-        result: Numbers = np.where(self.fits, padded[np.searchsorted(self.positions, least)], _NO_CANDIDATE)
+        result: Numbers = np.where(
+            self.fits[rows], padded[np.searchsorted(self.positions, least)], _NO_CANDIDATE
+        )
         return result
 
 
@@ -304,25 +306,32 @@ class MatchingVolumes:
     usable: Mask
     least: int
 
-    def best(self, rows: NodeLabelRows, taken: Sequence[tuple["MatchingVolumes", Numbers]]) -> Numbers:
+    def best(
+        self, rows: NodeLabelRows, taken: Sequence[tuple["MatchingVolumes", Numbers]], looking: Mask
+    ) -> Numbers:
         """int64 by row: the position of the best volume that the node can reach, or NO_FREE_VOLUME. Leaves out the
-        volumes that smaller claims of the pod have `taken`, by row."""
-        least = np.full(len(rows.rows), self.least, np.int64)
+        volumes that smaller claims of the pod have `taken`, by row, and the rows where `looking` is false."""
+        best = np.full(len(rows.rows), NO_FREE_VOLUME)
+        left = np.flatnonzero(looking)
+        least = np.full(len(left), self.least, np.int64)
         same_class = [(other, positions) for other, positions in taken if other.index is self.index]
         for other, positions in same_class[-1:]:
             if not np.any(self.usable & ~other.usable):  # all before the one that it took are taken
-                least = np.maximum(least, positions + 1)
+                least = np.maximum(least, positions[left] + 1)
         candidates = list(self.index.candidates(rows, self.usable))
-        while True:
-            best = np.full(len(rows.rows), _NO_CANDIDATE)
+        of_others = np.array([positions[left] for _, positions in same_class]).reshape(
+            len(same_class), len(left)
+        )
+        while len(left):
+            found = np.full(len(left), _NO_CANDIDATE)
             for each in candidates:
-                np.minimum(best, each.first(least), out=best)
-            is_taken = np.zeros(len(rows.rows), np.bool_)
-            for _, positions in same_class:
-                is_taken |= positions == best
-            if not is_taken.any():
-                return np.where(best == _NO_CANDIDATE, NO_FREE_VOLUME, best)
-            least = np.where(is_taken, best + 1, least)
+                np.minimum(found, each.first(least, left), out=found)
+            best[left] = np.where(found == _NO_CANDIDATE, NO_FREE_VOLUME, found)
+            is_taken = (of_others == found).any(axis=0)
+            if not is_taken.all():
+                left, of_others = left[is_taken], of_others[:, is_taken]
+            least = found[is_taken] + 1
+        return best
 
     def best_of(self, reachable: Numbers, excluded: Collection[str]) -> PersistentVolume | None:
         """The best volume among these positions whose name is not `excluded`."""
