@@ -12,6 +12,7 @@ from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
+from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps
 from tests.simulation.planted import all_patches
@@ -43,6 +44,17 @@ def no_gang_takes_back() -> AbstractContextManager[Any]:
         return False
 
     return patch.object(QuotaPreemption, "reclaim_for_gang", nothing)
+
+
+def no_gang_takes_back_by_node() -> AbstractContextManager[Any]:
+    def nothing(*_: object) -> Steps[None]:
+        yield from ()
+
+    return patch.object(QuotaPreemption, "_placement_by_node", nothing)
+
+
+def who_borrows_takes_the_room_of_owners() -> AbstractContextManager[Any]:
+    return patch.object(QuotaAccounts, "claims_against", lambda *_: ())
 
 
 def quota_is_taken_from_who_borrows_nothing() -> AbstractContextManager[Any]:

@@ -5,7 +5,13 @@ from typing import Any
 from unittest.mock import patch
 
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
-from tests.simulation.bugs_of_teams import no_gang_takes_back, no_quota_refuses, nothing_is_taken_back
+from tests.simulation.bugs_of_teams import (
+    no_gang_takes_back,
+    no_gang_takes_back_by_node,
+    no_quota_refuses,
+    nothing_is_taken_back,
+    who_borrows_takes_the_room_of_owners,
+)
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
 
 TEAMS = (
@@ -76,6 +82,41 @@ async def a_gang_takes_back_what_was_used_up_while_it_waited_for_a_node(world: S
         world.fail("the gang of team two is entitled to 3 cpu and waits")
 
 
+async def a_gang_takes_back_where_its_members_fit(world: Scenario) -> None:
+    """The borrowers that count least are on nodes that are too small for it."""
+    world.policies(beta=TEAMS_WITH_GANGS)
+    world.node("large", cpu="4")
+    for index in range(4):
+        world.node(f"small-{index}", cpu="1")
+    world.start("leader")
+    for index in range(2):
+        world.pod(f"one-{index}", cpu="2", labels={"team": "one"}, urgent=True)
+    await world.until(lambda: all(map(world.nodes_by_pod().get, ("one-0", "one-1"))), "two pods to run")
+    for index in range(2, 6):
+        world.pod(f"one-{index}", cpu="1", labels={"team": "one"})
+    await world.until(lambda: sum(map(bool, world.nodes_by_pod().values())) == 6, "six pods to run")
+    for index in range(2):
+        world.pod(f"two-{index}", cpu="1500m", labels={"team": "two", "group": "g", "least": "2"})
+    await world.check_at_rest()
+
+
+async def an_owner_keeps_the_node_where_it_took_quota_back(world: Scenario) -> None:
+    """A pod that borrows waits for a node as well, with a higher priority."""
+    world.policies(beta=TEAMS.replace('"two" { cpu = 4', '"two" { cpu = 5'))
+    world.node("a", cpu="4")
+    world.node("b", cpu="4")
+    world.start("leader")
+    for index in range(2):
+        world.pod(f"one-{index}", cpu="4", labels={"team": "one"}, urgent=True)
+    await world.until(lambda: all(map(world.nodes_by_pod().get, ("one-0", "one-1"))), "two pods to run")
+    world.pod("one-2", cpu="1", labels={"team": "one"}, urgent=True)
+    await world.until(lambda: world.trace_count("Insufficient cpu"), "the third pod to wait for a node")
+    world.pod("two-0", cpu="4", labels={"team": "two"})
+    await world.check_at_rest()
+    if not world.nodes_by_pod().get("two-0"):
+        world.fail("team two is entitled to 4 cpu and waits")
+
+
 def no_placement_wakes_a_gang() -> AbstractContextManager[Any]:
     return patch.object(QuotaAccounts, "gang_admitted", lambda *_: None)
 
@@ -99,6 +140,16 @@ SCENARIO_BUGS = (
             r"gang .* is entitled to its quota and waits for what",
             r"the gang of team two is entitled to 2 cpu and waits",
         ),
+    ),
+    ScenarioBug(
+        no_gang_takes_back_by_node,
+        a_gang_takes_back_where_its_members_fit,
+        (r"gang .* is entitled to its quota and waits for what",),
+    ),
+    ScenarioBug(
+        who_borrows_takes_the_room_of_owners,
+        an_owner_keeps_the_node_where_it_took_quota_back,
+        (r"team two is entitled to 4 cpu and waits",),
     ),
     ScenarioBug(
         no_placement_wakes_a_gang,

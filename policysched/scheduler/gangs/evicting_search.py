@@ -87,7 +87,9 @@ class EvictingSearch:
     result: GangSearchResult = field(init=False)  # for pauses
     was_paused: bool = field(init=False, default=False)
     overlay: Overlay = field(init=False)
-    usage: QuotaUsage | None = field(init=False)  # of the quotas, with the placements; None: there are none
+    usage: QuotaUsage | None = field(
+        init=False
+    )  # of the quotas, with the placements; None: there are none, or they are judged later
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: BudgetsAfterEvictions = field(init=False)
     first_message: str | None = field(init=False, default=None)
@@ -100,13 +102,15 @@ class EvictingSearch:
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
         self.result = GangSearchResult(wanted=wanted(self.gang), overlay=self.overlay)
-        self.usage = self.core.quotas.trial(self.gang.representative_pod, excluding=self.gang.pending_members)
+        self.usage = None
+        if not self.context.reclaims:
+            self.usage = present_quotas(self.core, self.gang, self.result)
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
         self.candidates = MemberCandidates(self.core, self.gang, self.context)
 
     def run(self, limit: BacktrackLimit) -> Steps[GangPlacement | NoGangPlacement]:
         """Members that are placed cost nothing of the limit."""
-        needed, evicts = self.gang.evicting_count, has_evictable_pods(self.core, self.gang)
+        needed, evicts = self.gang.evicting_count, has_evictable_pods(self.core, self.gang, self.context)
         yield from self._place_kept()
         remaining = self.members
         fits_first = self.pauses is None or not self.gang.search_progress.has_fitting
@@ -403,7 +407,7 @@ class EvictingSearch:
         if self._victims_terminating(pod, dry_run, allowed):
             return NoGangPlacement(VICTIMS_TERMINATING, victims_terminating=True)
         node_count, lowest = len(core.cache.nodes), core.cache.ledger.lowest_priority
-        if lowest is None or lowest >= pod.pod.priority:
+        if not self.context.reclaims and (lowest is None or lowest >= pod.pod.priority):
             return NoGangPlacement(
                 unavailable_message(node_count, no_evictable_pods(dry_run, node_count).reasons)
             )

@@ -10,6 +10,7 @@ members that do not fit in queue order are tried again, the most demanding first
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.pods import Pod
@@ -36,7 +37,7 @@ from policysched.scheduler.gangs.gang_limits import (
 )
 from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_parking import GangParking
-from policysched.scheduler.gangs.gang_preemption import preempt_for_gang
+from policysched.scheduler.gangs.gang_preemption import preempt_for_gang, reclaim_by_node
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     SearchPauses,
@@ -74,10 +75,8 @@ class GangAttempts:
         enqueuer: PodEnqueuer,
         preemption: DefaultPreemption,
     ) -> None:
-        self._core = core
-        self._pod_attempts = pod_attempts
-        self._enqueuer = enqueuer
-        self._preemption = preemption
+        self._core, self._enqueuer = core, enqueuer
+        self._pod_attempts, self._preemption = pod_attempts, preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self._member_keys: MemberKeys | None = None
@@ -444,6 +443,8 @@ class GangAttempts:
             result = yield from self._search_nodes(gang, victims, usage)
             return result.fits, [*result.failures.values(), *result.other_domain_failures]
 
-        members = members_in_attempt_order(self._core, gang)[: gang.evicting_count]
+        core, preemption, attempts = self._core, self._preemption, self._pod_attempts
+        members = members_in_attempt_order(core, gang)[: gang.evicting_count]
+        by_node = partial(reclaim_by_node, core, preemption, attempts, gang, now_ns, self._equivalence_keys)
         reclaim = self._quota_preemption.reclaim_for_gang
-        return (yield from reclaim(gang, search.refusal, members, find_nodes, now_ns))
+        return (yield from reclaim(gang, search.refusal, members, find_nodes, by_node, now_ns))

@@ -15,6 +15,7 @@ from policysched.scheduler.attempt_result import (
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
+from policysched.scheduler.preemption.gang_placement import GangSearchContext
 from policysched.scheduler.preemption.post_filter_messages import preemption_message
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.queue.entries import PendingPod
@@ -29,8 +30,10 @@ UNPAUSED_EVALUATIONS_MAX, _UNPAUSED_OPERATIONS_MAX = 2_000, 25_000_000
 """The same, for one that must not pause, about half a second: nothing else is decided meanwhile."""
 
 
-def has_evictable_pods(core: SchedulerCore, gang: QueuedGang) -> bool:
+def has_evictable_pods(core: SchedulerCore, gang: QueuedGang, context: GangSearchContext) -> bool:
     """Whether any pod has a lower priority than a member. Otherwise the searches before have found all there is."""
+    if context.reclaims:
+        return True
     lowest = core.cache.ledger.lowest_priority
     return lowest is not None and lowest < max(pod.pod.priority for pod in gang.pending_members.values())
 

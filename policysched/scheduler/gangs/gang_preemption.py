@@ -13,6 +13,7 @@ from functools import partial
 
 from policysched.evaluate import NodeSelection, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
@@ -24,6 +25,7 @@ from policysched.scheduler.gangs.gang_search_result import NEXT_ROUND_NS, GangSe
 from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import (
     BUDGETS_CHANGED,
     NODES_CHANGED,
@@ -42,6 +44,9 @@ from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
+
+_RECLAIM_PIECES_MAX = 4
+"""About 0.2 s, for which others wait."""
 
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
@@ -69,6 +74,33 @@ def preempt_for_gang(
             clock,
         )
     )
+
+
+def reclaim_by_node(
+    core: SchedulerCore,
+    preemption: DefaultPreemption,
+    attempts: PodAttempts,
+    gang: QueuedGang,
+    now_ns: int,
+    equivalence_keys: Callable[[QueuedGang], Steps[MemberKeys]],
+    rights: EvictionRights,
+    may_evict: Callable[[Pod], bool],
+) -> Steps[GangPlacement | None]:
+    """Nodes where the members fit without pods that borrow and `may_evict`, as in preemption. It does not pause, so it has a limit."""
+    limit = BacktrackLimit(0)
+    context = preemption.gang_context(
+        gang,
+        (yield from equivalence_keys(gang)),
+        lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, now_ns, nodes, diagnosed=False),
+        lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, now_ns),
+        lambda _: rights,
+        lambda victim: not may_evict(victim),
+    )
+    gang.search_progress = SearchProgress()
+    search = find_gang_placement(core, gang, replace(context, reclaims=True), now_ns)
+    outcome = yield from limit.at_most(_RECLAIM_PIECES_MAX * core.limits.gang_piece_cost_max, search)
+    gang.search_progress = SearchProgress()
+    return outcome if isinstance(outcome, GangPlacement) else None
 
 
 def find_gang_placement(
@@ -130,7 +162,7 @@ def _search_domains(
         else:
             outcomes.append(outcome)
             failed.update(() if domain is None else (domain,))
-        if len(placements) == _DOMAINS_SUFFICIENT or not has_evictable_pods(core, gang):
+        if len(placements) == _DOMAINS_SUFFICIENT or not has_evictable_pods(core, gang, context):
             break
         if placements and pauses is not None and pauses.count > pauses_before:
             break
@@ -186,7 +218,7 @@ def _search_domain(
         # Without members that joined in a pause: they are attempted later.
         members = [pod for pod in members_in_attempt_order(core, gang) if pod.uid in known]
         outcome = yield from _run(EvictingSearch(core, gang, members, domain, context, now_ns, pauses), limit)
-        if isinstance(outcome, GangPlacement) or outcome.waits or not has_evictable_pods(core, gang):
+        if isinstance(outcome, GangPlacement) or outcome.waits or not has_evictable_pods(core, gang, context):
             return outcome
         by_demand = yield from _by_demand(core, gang, known)
         if not by_demand:

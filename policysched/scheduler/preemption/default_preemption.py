@@ -4,7 +4,8 @@
          │                          └──refused──► pending, nomination cleared, the victim passed over for a while
          └── no candidate: pending, with the reasons
 
-The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of lower or equal priority.
+The pod is nominated to the node from the decision on: the node's capacity is reserved against pods of lower or equal priority,
+and what its quotas entitle it to against all that would borrow.
 The pod is not attempted while its eviction is in flight, and it evicts no further pods while victims are terminating on its
 node. For a gang the same is done for all members that are needed, or for none (`gangs.gang_preemption`); members keep or lose
 their nominations together. Source: DefaultPreemption of kube-scheduler 1.37.
@@ -38,6 +39,7 @@ from policysched.scheduler.preemption.gang_placement import (
     NoGangPlacement,
 )
 from policysched.scheduler.preemption.nominations import (
+    claims_against,
     competing_nominations,
     fits_after_first_holds,
     withdraw_gang_nominations,
@@ -162,26 +164,21 @@ class DefaultPreemption:
             )
         if now_ns < (after_ns := gang_evicts_after_ns(gang)):
             return self._no_gang_preemption(gang, BINDS_REFUSED, after_ns, now_ns)
-        rights, is_leaving = (
-            dict[Hashable, EvictionRights](),
-            self.evictions.leaving.as_seen_by(gang.namespace),
-        )
+        rights = dict[Hashable, EvictionRights]()
 
         def rights_of(pod: PendingPod) -> EvictionRights:
             if (key := rights_key(core, pod)) not in rights:
                 rights[key] = eviction_rights(core, pod, clock(), self.evictions.refused)
             return rights[key]
 
-        context = GangSearchContext(
-            equivalence_keys=equivalence_keys,
-            eviction_rights=rights_of,
-            forget_rights=rights.clear,
-            eviction_blocked=lambda victim: self.evictions.breaker.blocks(victim, clock()),
-            may_leave=self.evictions.is_leaving,
-            is_terminating=lambda uid: self.evictions.is_terminating(uid, is_leaving),
-            started_ns=self._started_ns,
-            evaluate=evaluate,
-            add_to_overlay=add_to_overlay,
+        context = self.gang_context(
+            gang,
+            equivalence_keys,
+            evaluate,
+            add_to_overlay,
+            rights_of,
+            lambda victim: self.evictions.breaker.blocks(victim, clock()),
+            rights.clear,
         )
         outcome = yield from find_placement(core, gang, context, now_ns)
         match outcome:
@@ -194,6 +191,29 @@ class DefaultPreemption:
             case GangPlacement() as placement:
                 yield from self.evict_for_gang(gang, placement, clock())
                 return PreemptionStarted()
+
+    def gang_context(
+        self,
+        gang: QueuedGang,
+        equivalence_keys: Mapping[PodUid, Hashable],
+        evaluate: EvaluateMember,
+        add_to_overlay: AddToOverlay,
+        rights_of: Callable[[PendingPod], EvictionRights],
+        eviction_blocked: Callable[[Pod], bool],
+        forget_rights: Callable[[], None] = lambda: None,
+    ) -> GangSearchContext:
+        is_leaving = self.evictions.leaving.as_seen_by(gang.namespace)
+        return GangSearchContext(
+            equivalence_keys=equivalence_keys,
+            eviction_rights=rights_of,
+            forget_rights=forget_rights,
+            eviction_blocked=eviction_blocked,
+            may_leave=self.evictions.is_leaving,
+            is_terminating=lambda uid: self.evictions.is_terminating(uid, is_leaving),
+            started_ns=self._started_ns,
+            evaluate=evaluate,
+            add_to_overlay=add_to_overlay,
+        )
 
     def _no_gang_preemption(
         self, gang: QueuedGang, message: str, valid_until_ns: int | None, now_ns: int
@@ -260,13 +280,15 @@ class DefaultPreemption:
         self.evictions.begin(eviction, message)
 
     def _clear_lower_nominations(self, pod: PendingPod, on_node: Iterable[ObservedPod], now_ns: int) -> None:
-        """Clear nominations of lower priority to its node, of any scheduler; for a gang, those of all its members."""
+        """Clear nominations of lower priority to its node, of any scheduler; for a gang, those of all its members. Those with a
+        claim stay: the pod was placed beside them."""
         gangs = self._core.gangs
         pod_gang = gangs.gang_of(pod.uid)
-        for observed in on_node:
-            is_lower = observed.pod.priority < pod.priority
+        lower = [observed for observed in on_node if observed.pod.priority < pod.priority]
+        claims = claims_against(self._core, pod.pod) if lower else ()
+        for observed in lower:
             placed = self._core.cache.ledger.placement(observed.pod.uid) is not None
-            if is_lower and not placed and observed.pod.uid != pod.uid:
+            if not placed and observed.pod.uid != pod.uid and observed.pod.uid not in claims:
                 gang = gangs.gang_of(observed.pod.uid)
                 if gang is None or observed.pod.uid not in gang.unqueued_members:
                     self._core.clear_nomination(observed.pod.uid, now_ns)

@@ -89,7 +89,7 @@ class GangSearchContext:
     """Callbacks of the gang search: eviction rules, state of victims, and evaluation of a member.
 
     Members with the same entry in `equivalence_keys` get the same verdict. `eviction_rights` are those of the first question,
-    until they are forgotten.
+    until they are forgotten. `reclaims`: the victims borrow quota, whatever their priority, and quotas are judged afterwards.
     """
 
     equivalence_keys: Mapping[PodUid, Hashable]
@@ -101,6 +101,7 @@ class GangSearchContext:
     started_ns: Callable[[PodUid], int | None]
     evaluate: EvaluateMember
     add_to_overlay: AddToOverlay
+    reclaims: bool = False
 
 
 FindGangPlacement = Callable[

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 from policysched.evaluate import Overlay
+from policysched.lang.ir.program import GangMode
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
@@ -14,16 +15,21 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 def competing_nominations(
     core: SchedulerCore, pod: Pod, excluding: Collection[PodUid] = (), *, first_holds: bool = True
 ) -> list[tuple[Pod, NodeName]]:
-    """Nominated pods of equal or higher priority, with their nodes, and such capacity holds.
+    """Nominated pods of equal or higher priority, or with a claim, with their nodes, and such capacity holds.
 
     `excluding`: UIDs to leave out, such as the other members of the pod's gang. `first_holds`: with capacity holds that
     were not repeated.
     """
     nominations = []
+    claims: Collection[PodUid] | None = None
     for observed in core.cache.nominated.values():
         if observed.pod.uid == pod.uid or observed.pod.uid in excluding:
             continue
-        if observed.pod.priority >= pod.priority and _still_nominated(core, observed):
+        competes = observed.pod.priority >= pod.priority
+        if not competes:
+            claims = claims_against(core, pod) if claims is None else claims
+            competes = observed.pod.uid in claims
+        if competes and _still_nominated(core, observed):
             assert observed.nominated_node is not None, f"{observed.pod.full_name} is nominated to no node"
             nominations.append((observed.pod, observed.nominated_node))
     for node, holds in core.capacity_holds.items():
@@ -33,6 +39,15 @@ def competing_nominations(
             if hold.pod.priority >= pod.priority and (first_holds or hold.is_repeated)
         ]
     return nominations
+
+
+def claims_against(core: SchedulerCore, pod: Pod) -> Collection[PodUid]:
+    """The nominated pods that keep their nodes from this pod, or from its gang, whatever its priority: by what their quotas
+    entitle them to, while it would borrow."""
+    gang = core.gangs.gang_of(pod.uid)
+    if gang is None or gang.mode is not GangMode.WHOLE or pod.uid not in gang.pending_members:
+        return core.quotas.claims_against([pod])
+    return core.quotas.claims_against([member.pod for member in gang.pending_members.values()])
 
 
 def fits_after_first_holds(core: SchedulerCore, pod: PendingPod, now_ns: int) -> bool:

@@ -22,7 +22,7 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.refused_binds import gang_evicts_after_ns
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
-from policysched.scheduler.quotas.quota_usage import QuotaUsage
+from policysched.scheduler.quotas.quota_usage import QuotaUsage, summed
 from policysched.scheduler.steps import Steps
 
 FindNodes = Callable[
@@ -30,6 +30,8 @@ FindNodes = Callable[
     Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], Collection[AttemptFailure]]],
 ]
 """The nodes of the members that fit, and why others do not."""
+ReclaimByNode = Callable[[EvictionRights, Callable[[Pod], bool]], Steps[GangPlacement | None]]
+"""Nodes for the members without pods that may be evicted there."""
 EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFailure]
 
 
@@ -83,13 +85,13 @@ class QuotaPreemption:
         refusal: QuotaRefusal,
         members: Sequence[PendingPod],
         find_nodes: FindNodes,
+        reclaim_by_node: ReclaimByNode,
         now_ns: int,
     ) -> Steps[PreemptionStarted | NoPreemption]:
-        """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims. Started
-        as well if the victims terminate already."""
+        """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims; if there are
+        none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already."""
         core = self._core
-        usage = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        assert usage is not None, f"{gang} is of a policy without quotas"
+        usage = self._usage(gang)
         search = self._search(members[0], refusal, usage, now_ns, gang)
         if search is None:
             return NoPreemption("")
@@ -101,23 +103,59 @@ class QuotaPreemption:
         if not victims:
             return PreemptionStarted()
         placed, failures = yield from find_nodes(victims, search.usage)
-        if len(placed) < gang.evicting_count:
+        placement: GangPlacement | None = None
+        if len(placed) >= gang.evicting_count:
+            fits = [
+                MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
+                for pod, success in placed[: gang.evicting_count]
+            ]
+            placement = _with_victims(fits, victims)
+        elif any(failure.node_count for failure in failures):
+            placement = yield from self._placement_by_node(gang, refusal, members, reclaim_by_node, now_ns)
+        if placement is None:
             return self._not_now(gang.policy, search, now_ns, failures)
-        first, *other_members = placed[: gang.evicting_count]
-        yield from self._preemption.evict_for_gang(
-            gang,
-            GangPlacement(
-                (
-                    MemberPlacement(first[0], Candidate(first[1].node, victims, 0, NOT_STARTED_NS)),
-                    *(
-                        MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
-                        for pod, success in other_members
-                    ),
-                )
-            ),
-            now_ns,
-        )
+        yield from self._preemption.evict_for_gang(gang, placement, now_ns)
         return PreemptionStarted()
+
+    def _placement_by_node(
+        self,
+        gang: QueuedGang,
+        refusal: QuotaRefusal,
+        members: Sequence[PendingPod],
+        reclaim_by_node: ReclaimByNode,
+        now_ns: int,
+    ) -> Steps[GangPlacement | None]:
+        """As `_candidate_on_one_node`, for members that may be on many nodes."""
+        core, usage = self._core, self._usage(gang)
+        search = self._search(members[0], refusal, usage, now_ns, gang)
+        assert search is not None, f"{gang} may evict no pod"
+        together = summed(core.quotas.charge_of(pod.pod) for pod in members)
+        blocks = [(charge, list(usage.blocks(charge))) for charge in together]
+
+        def borrows(victim: Pod) -> bool:
+            return any(search.borrows(blocked, charge, victim) for charge, blocked in blocks)
+
+        placement = yield from reclaim_by_node(
+            search.rights, lambda victim: search.may_evict(victim) and borrows(victim)
+        )
+        if placement is None:
+            return None
+        kept = [victim for member in placement.members for victim in member.candidate.victims]
+        for victim in kept:  # together they may be more than their entity borrows
+            if not borrows(victim):
+                return None
+            search.take(victim)
+        charges = [core.quotas.charge_of(member.pod.pod) for member in placement.members]
+        victims = yield from search.find(charges, kept)
+        if victims is None:
+            return None
+        taken = {victim.uid for victim in kept}
+        return _with_victims(placement.members, [victim for victim in victims if victim.uid not in taken])
+
+    def _usage(self, gang: QueuedGang) -> QuotaUsage:
+        usage = self._core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        assert usage is not None, f"{gang} is of a policy without quotas"
+        return usage
 
     def _victims(
         self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
@@ -228,3 +266,10 @@ class QuotaPreemption:
         pods = "1 pod that borrows" if count == 1 else f"{count} pods that borrow"
         message = f"{failure.message}; evicting {pods} from the quota"
         return replace(failure, message=message, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
+
+
+def _with_victims(members: Sequence[MemberPlacement], victims: Sequence[Pod]) -> GangPlacement:
+    """The members, and victims that may be on any node beside theirs."""
+    first, *others = members
+    candidate = replace(first.candidate, victims=(*first.candidate.victims, *victims))
+    return GangPlacement((replace(first, candidate=candidate), *others))

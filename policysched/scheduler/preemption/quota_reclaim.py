@@ -62,14 +62,14 @@ class ReclaimSearch:
         """The victims that let all these pods in together, the least important first. Those that are `kept` are victims
         in any case. Empty: pods that terminate already are enough. None: others do not borrow enough. Afterwards `usage`
         is without the victims."""
-        for charge in charges:
+        together = summed(charges)  # who takes back for some members alone would lend to the others
+        for charge in together:
             yield _CHARGE_COST
             while blocks := list(self.usage.blocks(charge)):
                 # Pods that are not victims for one limit may be for another, and free both.
                 if not any(self._take_victims(block, charge) for block in blocks):
                     return None
             self.usage.add(charge)
-        together = summed(charges)
         for charge in together:
             self.usage.add(charge, -1)
         yield from self._reprieve(together, {pod.uid for pod in kept})

@@ -62,6 +62,7 @@ class QuotaAccounts:
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
         self._released: dict[object, str | None] = {}  # keys of parked groups that were not taken yet
         self._released_ns = 0
+        self._latest_usage: tuple[object, QuotaUsage] | None = None
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -194,11 +195,34 @@ class QuotaAccounts:
         assert usage is not None, f"{pod.full_name} has quotas and no usage"
         charge = charge or self.charge(pod)
         assert charge is not None, f"{pod.full_name} has quotas and no charge"
-        block = usage.blocked(charge)
-        if block is None and usage.part_kept and not usage.is_within_amounts(charge):
+        if usage.part_kept and not usage.is_within_amounts(charge):
             usage = usage.for_borrowers()
-            block = usage.blocked(charge)
+        block = usage.blocked(charge)
         return None if block is None else QuotaRefusal(block, charge, usage, account, pod.namespace)
+
+    def claims_against(self, pods: Sequence[Pod]) -> Collection[PodUid]:
+        """The nominated pods that keep their nodes from these pods: they are entitled to what they keep, and these pods
+        together would borrow."""
+        usage = self._usage_with(pods)
+        if usage is None or not any(usage.borrowing(self.charge_of(pod)) for pod in pods):
+            return ()
+        return self._reservations[pods[0].scheduler].claims()
+
+    def _usage_with(self, pods: Sequence[Pod]) -> QuotaUsage | None:
+        """By which these are judged, with them. None: the policy has no quotas, or evicts nobody. The members of a gang ask one after the
+        other."""
+        account = self.accounts.get(pods[0].scheduler)
+        if account is None or not account.plan.allows_preemption:
+            return None
+        cache, reservations = self._cache, self._reservations[pods[0].scheduler]
+        versions = account.version, cache.nominations_version, cache.namespaces_version, reservations.moves
+        key = account, pods[0], len(pods), versions
+        if self._latest_usage is None or self._latest_usage[0] != key:
+            usage = reservations.trial(pod.uid for pod in pods)
+            for pod in pods:
+                usage.add(self.charge_of(pod))
+            self._latest_usage = key, usage
+        return self._latest_usage[1]
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""

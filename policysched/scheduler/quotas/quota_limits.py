@@ -49,6 +49,7 @@ class QuotaLimits:
         position = {spec.name: index for index, spec in enumerate(self.specs)}
         self.parents = tuple(None if spec.parent is None else position[spec.parent] for spec in self.specs)
         self.inside = tuple(self._inside(index) for index in range(len(self.specs)))
+        self._child = tuple(self._only_child(index) for index in range(len(self.specs)))
         self._rows: dict[QuotaEntity, EntityLimits] = {
             (spec.name, *map(short_key, row.path)): self._entity_limits(row.limits, listed=True)
             for spec in self.specs
@@ -82,6 +83,20 @@ class QuotaLimits:
             return None
         totals = self._pool_totals.get(self.pool_of(entities[quota]))
         return 0 if totals is None else totals[index]
+
+    def divides(self, quota: int, entity: QuotaEntity, resource: int) -> int | None:
+        """The quota that divides what the entity has among others: if the entity borrows, so does one of those inside, or one that
+        is not limited there. None: there is no such quota, or several, or it gives more than there is."""
+        inner = self._child[quota]
+        amount = self.of(quota, entity).amounts[resource]
+        if inner is None or amount is None or self._others[inner].amounts[resource]:
+            return None
+        totals = self._pool_totals.get(("", self.specs[inner].name, *entity[1:]))
+        return inner if totals is None or totals[resource] <= amount else None
+
+    def _only_child(self, quota: int) -> int | None:
+        children = [index for index, parent in enumerate(self.parents) if parent == quota]
+        return children[0] if len(children) == 1 else None
 
     def _inside(self, quota: int) -> tuple[int, ...]:
         """The quotas nested in this one, at any depth."""

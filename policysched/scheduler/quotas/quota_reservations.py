@@ -7,7 +7,7 @@
 Others decide often while these wait, so a decision must not look at each of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from policysched.cluster.cache import ClusterCache
@@ -65,6 +65,11 @@ class QuotaReservations:
             charge for uid, charge in self._entitled.items() if _importance(self._nominated[uid].pod) < own
         ]
         return self._usage_with(summed(before), summed(parts))
+
+    def claims(self) -> Collection[PodUid]:
+        """The nominated pods that keep something, from those that borrow at least."""
+        self._current_usage()
+        return self._entitled.keys() | self._parts.keys() if self._parts else self._entitled.keys()
 
     def release_lapsed(self) -> None:
         """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""

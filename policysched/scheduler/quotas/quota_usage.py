@@ -147,6 +147,7 @@ class QuotaUsage:
         usage = self.trial()
         for charge in self.part_kept:
             usage.add(charge)
+        usage.part_kept = ()
         return usage
 
     def parts_hold(self) -> bool:
@@ -173,14 +174,39 @@ class QuotaUsage:
             if charge.amounts[index]
         )
 
+    def borrowing(self, charge: QuotaCharge) -> tuple[int, ...]:
+        """The quotas in which the entity of a pod that counts here borrows what the pod uses."""
+        return tuple(
+            quota
+            for quota, entity in enumerate(charge.entities)
+            if any(
+                charge.amounts[index] and self.borrowed(quota, entity, index)
+                for index in self._limits.of(quota, entity).limited
+            )
+        )
+
     def may_reclaim(self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge) -> bool:
-        """Whether the victim's entity borrows the resource from the entity of the blocked pod."""
+        """Whether the victim's entity borrows the resource from the entity of the blocked pod, and gives this victim back before
+        others."""
         return bool(victim.amounts[block.resource]) and any(
             victim.entities[quota] != charge.entities[quota]
             and victim.entities[quota][:-1] == charge.entities[quota][:-1]
             and self.borrowed(quota, victim.entities[quota], block.resource) > 0
+            and self._is_borrowed_inside(quota, victim, block.resource)
             for quota in block.claims
         )
+
+    def _is_borrowed_inside(self, quota: int, victim: QuotaCharge, resource: int) -> bool:
+        """Whether the victim borrows inside of its entity, too, if one there must: what the entity divides among those inside is
+        theirs before it is of others inside, and would be taken back from these again."""
+        inner = self._limits.divides(quota, victim.entities[quota], resource)
+        if inner is None:
+            return True
+        entity = victim.entities[inner]
+        is_limited = self._limits.of(inner, entity).amounts[resource] is not None
+        if is_limited and not self.borrowed(inner, entity, resource):
+            return False
+        return self._is_borrowed_inside(inner, victim, resource)
 
 
 def summed(charges: Iterable[QuotaCharge]) -> list[QuotaCharge]:
