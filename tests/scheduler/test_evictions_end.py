@@ -156,6 +156,12 @@ def test_evictions_end_although_victims_are_created_again(seed: int) -> None:
     play(seed)
 
 
+@pytest.mark.parametrize("seed", range(25))
+def test_evictions_end_where_pods_are_pinned_to_nodes(seed: int) -> None:
+    """One in a thousand of these does not end (`docs/threat-model.md`)."""
+    play(seed, PinnedWorld)
+
+
 BUGS = {
     "a pod that borrows in another quota keeps nothing": (19, QuotaUsage, "entitled_part", lambda *_: None),
     "who borrows takes the room of an owner": (609, QuotaAccounts, "claims_against", lambda *_: ()),

@@ -1,7 +1,12 @@
 """A gang takes back quota where its members fit: if they fit nowhere without the borrowers that count least, others go."""
 
+import pytest
+
 from policysched.model.pods import Pod
+from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.limits import SchedulerLimits
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
@@ -124,3 +129,28 @@ def test_the_search_where_a_gang_fits_has_a_limit() -> None:
     assert victims(rig) == []
     assert not rig.of(c.Bind)
     rig.check_invariants()
+
+
+@pytest.mark.parametrize("labels", [{}, {"group": "g"}])
+def test_a_disruption_that_a_node_has_used_up_is_not_used_again_elsewhere(labels: dict[str, str]) -> None:
+    """One disruption is left: it goes to the pod on n, where the claimants fit."""
+    text = TEAMS.replace("min = 2", "min = 1")
+    covered = {"app": "web"}
+    rig = Rig(
+        text,
+        node("n", cpu="2"),
+        node("z", cpu="10"),
+        *SMALL[:3],
+        placed(pod("on-n", namespace="a", cpu="1", priority=5, labels=covered), "n"),
+        placed(pod("covered", namespace="a", cpu="1", priority=-2, labels=covered), "s0"),
+        placed(pod("other", namespace="a", cpu="1", priority=-1), "s1"),
+        placed(pod("a0", namespace="a", cpu="5", priority=9), "z"),
+        placed(pod("b0", namespace="b", cpu="4", priority=9), "z"),
+    )
+    selector = LabelSelector((SelectorRequirement("app", "In", ("web",)),))
+    rig.handle(e.DisruptionBudgetUpdated(DisruptionBudget("a", "web", selector, 1, frozenset())))
+
+    rig.observe(pod("own", namespace="c", cpu="2", labels=labels))
+    rig.settle()
+
+    assert sorted(victims(rig)) == ["on-n", "other"]

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from policysched.cluster.disruption_budgets import split_by_budget
+from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, split_by_budget
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.lang.ir.program import DisruptionMode
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
+from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
@@ -111,7 +112,9 @@ class ReclaimSearch:
         """Take victims until the block is gone, or another limit blocks. False: no victim is left for it."""
         key, taken = (block.claims, block.resource, charge.entities), False
         if key not in self._candidates:
-            self._candidates[key] = iter(self._ordered(self._borrowers(block, charge)))
+            budgets = BudgetsAfterEvictions(self.core.cache.budgets)
+            budgets.evict(victim.pod for victim in self.victims.values())
+            self._candidates[key] = iter(self._ordered(self._borrowers(block, charge), budgets))
         for charged in self._candidates[key]:
             if charged.pod.uid in self.victims or not self.lent.may_reclaim(block, charge, charged.charge):
                 continue
@@ -174,7 +177,9 @@ class ReclaimSearch:
         left = self._staying[gang.id] - self._taken[gang.id] - stays
         return gang if left < gang.minimum or gang.disruption is DisruptionMode.ALL else None
 
-    def _ordered(self, pods: Iterable[ChargedPod]) -> list[ChargedPod]:
+    def _ordered(
+        self, pods: Iterable[ChargedPod], budgets: Collection[DisruptionBudget] | None = None
+    ) -> list[ChargedPod]:
         """The order in which pods become victims: those that others evict, by the policy's order, by priority, then those inside which every
         entity borrows, then large ones (fewer victims), then the youngest. Pods that a budget protects come last."""
         by_uid = {
@@ -193,7 +198,8 @@ class ReclaimSearch:
             )
         }
         protected, others = split_by_budget(
-            [charged.pod for charged in by_uid.values()], self.core.cache.budgets
+            [charged.pod for charged in by_uid.values()],
+            self.core.cache.budgets if budgets is None else budgets,
         )
         return [by_uid[pod.uid] for pod in (*others, *protected)]
 

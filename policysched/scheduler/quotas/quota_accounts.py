@@ -62,7 +62,7 @@ class QuotaAccounts:
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
         self._released: dict[object, str | None] = {}  # keys of parked groups that were not taken yet
         self._released_ns = 0
-        self._latest_usage: tuple[object, QuotaUsage] | None = None
+        self._latest_borrowers: tuple[object, bool] | None = None  # a gang asks again and again
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -203,26 +203,25 @@ class QuotaAccounts:
     def claims_against(self, pods: Sequence[Pod]) -> Collection[PodUid]:
         """The nominated pods that keep their nodes from these pods: they are entitled to what they keep, and these pods
         together would borrow."""
-        usage = self._usage_with(pods)
-        if usage is None or not any(usage.borrowing(self.charge_of(pod)) for pod in pods):
-            return ()
-        return self._reservations[pods[0].scheduler].claims()
-
-    def _usage_with(self, pods: Sequence[Pod]) -> QuotaUsage | None:
-        """By which these are judged, with them. None: the policy has no quotas, or evicts nobody. The members of a gang ask one after the
-        other."""
         account = self.accounts.get(pods[0].scheduler)
         if account is None or not account.plan.allows_preemption:
-            return None
+            return ()
         cache, reservations = self._cache, self._reservations[pods[0].scheduler]
         versions = account.version, cache.nominations_version, cache.namespaces_version, reservations.moves
         key = account, pods[0], len(pods), versions
-        if self._latest_usage is None or self._latest_usage[0] != key:
-            usage = reservations.trial(pod.uid for pod in pods)
-            for pod in pods:
-                usage.add(self.charge_of(pod))
-            self._latest_usage = key, usage
-        return self._latest_usage[1]
+        if self._latest_borrowers is None or self._latest_borrowers[0] != key:
+            self._latest_borrowers = (
+                key,
+                self._would_borrow(pods, reservations.trial(pod.uid for pod in pods)),
+            )
+        return reservations.claims() if self._latest_borrowers[1] else ()
+
+    def _would_borrow(self, pods: Sequence[Pod], usage: QuotaUsage) -> bool:
+        for charge in map(self.charge_of, pods):
+            if not usage.is_within_amounts(charge):
+                return True
+            usage.add(charge)
+        return False
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""

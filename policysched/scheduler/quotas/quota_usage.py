@@ -174,17 +174,6 @@ class QuotaUsage:
             if charge.amounts[index]
         )
 
-    def borrowing(self, charge: QuotaCharge) -> tuple[int, ...]:
-        """The quotas in which the entity of a pod that counts here borrows what the pod uses."""
-        return tuple(
-            quota
-            for quota, entity in enumerate(charge.entities)
-            if any(
-                charge.amounts[index] and self.borrowed(quota, entity, index)
-                for index in self._limits.of(quota, entity).limited
-            )
-        )
-
     def may_reclaim(self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge) -> bool:
         """Whether the victim's entity borrows the resource from the entity of the blocked pod, and gives this victim back before
         others."""
