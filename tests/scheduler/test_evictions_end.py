@@ -158,7 +158,7 @@ def test_evictions_end_although_victims_are_created_again(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_evictions_end_where_pods_are_pinned_to_nodes(seed: int) -> None:
-    """One in a thousand of these does not end (`docs/threat-model.md`)."""
+    """Not each of these ends with other seeds (`docs/threat-model.md`)."""
     play(seed, PinnedWorld)
 
 
