@@ -290,7 +290,7 @@ class Scheduler:
             self._attempts.advance(cost_max, now_ns)
         elif self.attempt_paused:
             self._timers.advance(now_ns)
-            if not self.slices.step(now_ns, beside_pause=True):
+            if not (self._core.quotas.has_released or self.slices.step(now_ns, beside_pause=True)):
                 self._attempts.advance_pause(cost_max, now_ns)
         elif self.ready(now_ns):
             self._timers.advance(now_ns)

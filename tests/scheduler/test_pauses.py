@@ -304,11 +304,6 @@ quota space by pod.namespace {
 )
 
 
-def with_quota(name: str, *, cpu: str = "4") -> Pod:
-    """A pod that is not decided in a pause."""
-    return pod(name, cpu=cpu, priority=10, created="2026-01-02T00:00:00Z")
-
-
 def check_who_is_placed(ahead: list[Pod]) -> None:
     """The members of the gang would leave no node for the pods that come ahead of it while its attempt is paused."""
     scheduler = rig(
@@ -325,8 +320,9 @@ def check_who_is_placed(ahead: list[Pod]) -> None:
     assert not problems
 
 
-def test_a_gang_yields_to_a_pod_with_a_quota_that_comes_ahead_of_it_in_a_pause() -> None:
-    check_who_is_placed([with_quota("urgent")])
+def test_a_gang_yields_to_a_pod_that_comes_ahead_of_it_in_a_pause() -> None:
+    """It has a node only without the members."""
+    check_who_is_placed([pod("urgent", cpu="4", priority=10, created="2026-01-02T00:00:00Z")])
 
 
 def test_a_gang_yields_to_a_gang_that_comes_ahead_of_it_in_a_pause() -> None:
@@ -342,7 +338,7 @@ def test_pods_that_come_ahead_of_a_gang_in_every_pause_do_not_keep_it_from_its_n
         if not scheduler.scheduler.ready(scheduler.now_ns):
             break
         if scheduler.scheduler.attempt_paused:
-            scheduler.observe(with_quota(f"impossible{number}", cpu=f"{number + 5}"))
+            scheduler.observe(*gang(1, name=f"impossible{number}-", cpu="5", priority=10))
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
     assert len(scheduler.placements()) == 8
@@ -479,7 +475,7 @@ def test_an_attempt_that_does_not_count_counts_for_no_member_that_joined_in_a_pa
 
     scheduler.observe(pod("late", cpu="1", labels={"group": "g", "least": "8"}))
     if end == "it yields":
-        scheduler.observe(with_quota("urgent"))
+        scheduler.observe(*gang(1, name="urgent", priority=10))
         while entry.state is QueueState.ATTEMPTING:
             scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
     else:
@@ -735,6 +731,8 @@ def test_an_event_of_others_in_a_pause_requeues_a_gang_of_an_overdrawn_namespace
 
 # ── random histories ───────────────────────────────────────────────────────────────────────────────────────────────
 
+QUOTA = 'quota team by pod.namespace { "default" { cpu = 7 } others unlimited }\n'
+
 
 def equal(rng: ClusterRandom, count: int, name: str) -> list[Pod]:
     return gang(count, name=name, cpu=rng.choice(("1", "2")))
@@ -746,7 +744,7 @@ def history(number: int, gang_of: Callable[[ClusterRandom, int, str], list[Pod]]
     nodes = {f"n{index}": rng.choice(("2", "4")) for index in range(rng.randint(3, 6))}
     policies = {
         **POLICIES,
-        "gangs.policy": rng.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK)),
+        "gangs.policy": rng.choice((POLICIES["gangs.policy"], SPREAD, IN_A_RACK)) + rng.choice(("", QUOTA)),
         "plain.policy": rng.choice(
             (POLICIES["plain.policy"], "policy plain version 1\ninclude kube_default\npreemption never\n")
         ),
@@ -825,6 +823,9 @@ def check_room(scheduler: Rig) -> None:
     for name, observed in cache.nodes.items():
         used = cache.ledger.usage(name).requested.get("cpu", 0)
         assert used <= observed.allocatable["cpu"], f"{name} has {used} of {observed.allocatable['cpu']}"
+    for account in scheduler.scheduler._core.quotas.accounts.values():
+        for _, entity in account.entities():
+            assert account.usage.used(entity)[0] <= 7_000, f"{entity} uses {account.usage.used(entity)} of 7"
 
 
 def decide_checked(scheduler: Rig) -> None:
@@ -850,7 +851,8 @@ def check_rest(scheduler: Rig) -> None:
     assert not scheduler.scheduler.attempt_paused
     core = scheduler.scheduler._core
     for uid, pending in core.pods.items():
-        if core.gangs.gang_of(uid) is None and pending.uid not in core.binds.in_flight:
+        is_refused = core.quotas.refusal(pending.pod) is not None
+        if core.gangs.gang_of(uid) is None and pending.uid not in core.binds.in_flight and not is_refused:
             explained = scheduler.scheduler.explain(uid, scheduler.now_ns)
             assert explained is not None and explained.selected is None, f"{pending} would fit on {explained}"
 
@@ -924,7 +926,7 @@ def _forgets_events(self: SchedulingQueue, *_: object) -> None:
             ActiveQueues,
             "first_before",
             lambda *_: None,
-            lambda _: check_who_is_placed([with_quota("urgent")]),
+            lambda _: check_who_is_placed(gang(2, name="urgent", priority=10)),
         ),
     ],
     ids=[

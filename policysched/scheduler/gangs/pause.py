@@ -5,13 +5,13 @@
                                    └── yes ─► waits, with those behind it, for the end of the attempt
 
 The members are on an overlay, and their victims are not: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
-node that takes it in both cases, as with nominated pods. The result is one that single decisions could have had, in the
-order: members placed before the pause, pods, later members. Where an event changes the node of a member or a pod there,
+node that takes it in both cases, as with nominated pods, and the quotas must admit it in both. The result is one that single decisions could
+have had, in the order: members placed before the pause, pods, later members. Where an event changes the node of a member or a pod there,
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.evaluate import OneNode, Overlay, RemainingNodes
@@ -19,7 +19,7 @@ from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.attempt_result import AttemptSuccess
+from policysched.scheduler.attempt_result import AttemptSuccess, rejected_early
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_overlay import (
     gang_overlay,
@@ -32,6 +32,7 @@ from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wan
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost
 
 
@@ -54,6 +55,12 @@ class Pause:
     _version: object = None
     _nominations: object = None
     _namespace: object = None
+    _quotas: QuotaUsage | None = None
+    """With the members that have a node, and the pods that were decided beside them. None: there are none."""
+
+    _judged_by: object = None
+    """The quotas by which the members were judged last."""
+
     _pods: dict[PodUid, Pod] = field(default_factory=dict)
     """The members as they were when they got their nodes: a pending pod that changes is the same entry."""
 
@@ -75,17 +82,30 @@ class Pause:
             return True
         if core.cache.namespaces.get(gang.namespace) != self._namespace:
             return True
-        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        for index, (pod, success) in enumerate(self.search.fits):
+        for pod, success in self.search.fits:
             if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
                 return True
-            if trial is not None:
-                if index % VISITS_PER_PIECE == VISITS_PER_PIECE - 1:
-                    yield VISITS_PER_PIECE
-                if core.quotas.refusal(pod.pod, trial) is not None:
-                    return True
-                trial.add(core.quotas.charge_of(pod.pod))
-        return not (yield from self._still_fit(now_ns))
+        return not ((yield from self._are_admitted()) and (yield from self._still_fit(now_ns)))
+
+    def _are_admitted(self) -> Steps[bool]:
+        """Whether the quotas still admit the members. They admit them beside the pods that were decided here."""
+        core, gang, state = self.core, self.gang, self._quota_state()
+        if state == self._judged_by and not any(self._has_changed(pod) for pod, _ in self.search.fits):
+            return True
+        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
+        for index, (pod, _) in enumerate(self.search.fits if trial is not None else ()):
+            assert trial is not None
+            if index % VISITS_PER_PIECE == VISITS_PER_PIECE - 1:
+                yield VISITS_PER_PIECE
+            if core.quotas.refusal(pod.pod, trial) is not None:
+                return False
+            trial.add(core.quotas.charge_of(pod.pod))
+        self._quotas, self._judged_by = trial, state
+        return True
+
+    def _quota_state(self) -> object:
+        account = self.core.quotas.accounts.get(self.gang.policy)
+        return None if account is None else (account, account.version, self._current_nominations())
 
     def _still_fit(self, now_ns: int) -> Steps[bool]:
         """Whether the members still get their nodes, where an event changed them, a node or its pods, or brought pods to it. With
@@ -163,7 +183,12 @@ class Pause:
         """Decide about a pod that was just popped, or put it back. Returns whether no node takes it: it backs off."""
         core, attempts = self.core, self.pod_attempts
         self.cost_left -= evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
-        group = core.queue.blocked_group(attempts.equivalence_key(pod))
+        refusal = core.quotas.refusal(pod.pod)
+        early = rejected_early(
+            pod.policy, pod.namespace, None, refusal, lambda: attempts.equivalence_key(pod)
+        )
+        key = attempts.equivalence_key(pod) if early is None else early.equivalence_key
+        group = None if pod.uid in core.cache.nominated else core.queue.blocked_group(key)
         if group is not None:
             core.queue.join_group(pod, group, now_ns)
             core.report_pending(pod, group.reason, group.message, now_ns)
@@ -172,13 +197,10 @@ class Pause:
             self._wait(pod)
             return False
         pod.attempts += 1
-        success = self._find_node(pod, now_ns)
+        success = self._find_node(pod, now_ns) if early is None else None
         if success is not None:
-            attempts.assume(pod, success, now_ns)
-            if success.node in self._seen:
-                self._seen[success.node] = self._look_at(success.node)
-            self.note_changes()
-        elif isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
+            self._assume(pod, success, now_ns)
+        elif early is None and isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
             pod.attempts -= 1
             self._wait(pod)
         else:
@@ -187,29 +209,46 @@ class Pause:
             return True
         return False
 
+    def _assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
+        quotas = self._quotas_for(pod)
+        if quotas is not None:
+            quotas.add(self.core.quotas.charge_of(pod.pod))
+        self.pod_attempts.assume(pod, success, now_ns)
+        if quotas is not None:
+            self._judged_by = self._quota_state()
+        if success.node in self._seen:
+            self._seen[success.node] = self._look_at(success.node)
+        self.note_changes()
+
+    def _quotas_for(self, pod: PendingPod) -> QuotaUsage | None:
+        """None: it shares none with the members."""
+        return self._quotas if pod.policy == self.gang.policy else None
+
     def _find_node(self, pod: PendingPod, now_ns: int) -> AttemptSuccess | None:
         """A node that takes the pod in both cases. If the best one beside the members takes it only without victims, the best of
         those that have none."""
+        quotas = self._quotas_for(pod)
+        if quotas is not None and self.core.quotas.refusal(pod.pod, quotas) is not None:
+            return None
         without_victims = frozenset(self.search.victims.values())
         for nodes in (None, RemainingNodes(None, without_victims)) if without_victims else (None,):
             with self._overlay_for(pod) as overlay:
                 beside = self.pod_attempts.evaluate(pod, overlay, now_ns, nodes)
-            if not isinstance(beside, AttemptSuccess):
-                return None
+                if not isinstance(beside, AttemptSuccess):
+                    return None
+                work = self.pod_attempts.prebind_work(pod, beside.node, overlay, now_ns)
             alone = self.pod_attempts.evaluate(pod, None, now_ns, OneNode(beside.node))
             if isinstance(alone, AttemptSuccess):
-                return beside
+                return replace(beside, prebind_work=work)
         return None
 
     def _can_be_decided(self, pod: PendingPod) -> bool:
-        """Whether the decision is a plain one: without preemption, claims, extenders, quotas and gangs, and short."""
+        """Whether the decision is a plain one: without preemption, devices, extenders and gangs, and short."""
         core, uid = self.core, pod.uid
         return not (
             core.gangs.gang_of(uid) is not None
             or uid in core.cache.nominated
             or self.pod_attempts.has_other_steps(pod)
-            or core.quotas.charge(pod.pod) is not None
-            or pod.claims
             or uses_devices(pod.pod)
             or core.plan(pod.policy).is_long
             or core.plan(pod.policy).program.layers
