@@ -396,11 +396,10 @@ class AttemptRunner:
         return self._running if self._running is not None and self._running[0].state in states else None
 
     def _pauses(self, attempt: _Attempt) -> bool:
-        """Whether a piece of a gang's search is over, so that the attempt pauses. Not if it is behind an entry that
-        yielded: the cluster must not change until that is attempted again."""
+        """Whether a piece of a gang's search is over, so that the attempt pauses."""
         limits, search = self._core.limits, self._gang_attempts.pausable_search
         gang = attempt.entry
-        if search is None or self._core.queue.yielded is not None or not isinstance(gang, QueuedGang):
+        if search is None or not isinstance(gang, QueuedGang):
             return False
         piece_cost_max = max(limits.gang_piece_cost_max, limits.gang_piece_cost_by_member * len(search.fits))
         if self._core.queue.decision_time.is_overdrawn(gang.namespace):
@@ -408,7 +407,7 @@ class AttemptRunner:
         if attempt.piece_cost < piece_cost_max:
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
-        self._core.queue.attempting = gang
+        self._core.queue.pause_beside(gang)
         self._pause = Pause(
             self._core,
             self._pod_attempts,

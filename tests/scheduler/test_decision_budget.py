@@ -220,7 +220,7 @@ def test_domains_are_tried_until_the_budget_of_the_gang_is_used_up(monkeypatch: 
 LEVELS = '["zone" required, "row" preferred, "rack" preferred]'
 
 
-def evaluations_of_levels(least: int, cpus: Sequence[str], *, unpaused: bool = False) -> tuple[Rig, int]:
+def evaluations_of_levels(least: int, cpus: Sequence[str]) -> tuple[Rig, int]:
     """One attempt of unequal members with 16 racks and rows, and how often one was evaluated."""
     policy = GANG.format(more=f" topology = {LEVELS}")
     places = {
@@ -230,8 +230,6 @@ def evaluations_of_levels(least: int, cpus: Sequence[str], *, unpaused: bool = F
     labels = {"group": "g", "least": str(least)}
     members = [pod(f"m{index}", cpu=cpu, labels=labels) for index, cpu in enumerate(cpus)]
     gang, evaluated = Rig(policy, *racks, *members), list[None]()
-    (queued,) = gang.scheduler.core.gangs
-    queued.runs_unpaused = unpaused
     evaluate, candidates = PodAttempts.evaluate, Evaluator.candidate_domains
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PodAttempts, "evaluate", lambda *a, **k: (evaluated.append(None), evaluate(*a, **k))[1])
@@ -243,14 +241,13 @@ def evaluations_of_levels(least: int, cpus: Sequence[str], *, unpaused: bool = F
     return gang, len(evaluated)
 
 
-@pytest.mark.parametrize("unpaused", [False, True])
 def test_preferred_domains_are_tried_until_the_budget_of_the_gang_is_used_up(
-    unpaused: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each domain takes all members but the last: 159 evaluations. A required domain is tried, and the others later."""
-    monkeypatch.setattr(gang_limits, "UNPAUSED_EVALUATIONS_MAX" if unpaused else "GANG_EVALUATIONS_MAX", 10)
+    monkeypatch.setattr(gang_limits, "GANG_EVALUATIONS_MAX", 10)
 
-    gang, evaluations = evaluations_of_levels(4, ["1000m", "1001m", "1002m", "9"], unpaused=unpaused)
+    gang, evaluations = evaluations_of_levels(4, ["1000m", "1001m", "1002m", "9"])
 
     assert evaluations <= 10 + 4 + 1 + 4 * 3 + 1, "the budget, a preferred domain and a required one"
     message = str(gang.pending_message("m0"))

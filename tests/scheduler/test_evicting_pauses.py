@@ -191,16 +191,6 @@ def test_a_pod_gets_no_room_of_members_that_evict_pods() -> None:
     assert len(victims(scheduler)) + len(scheduler.placements()) >= 4 or not scheduler.of(c.Evict)
 
 
-def test_an_attempt_whose_search_for_nodes_must_not_pause_pauses_while_it_looks_for_victims() -> None:
-    scheduler = rig(*full_nodes(4), *members(4))
-    (gang,) = scheduler.scheduler.core.gangs
-    gang.runs_unpaused = True
-
-    decide_until_pause(scheduler, 2)
-
-    assert len(finish(scheduler)) == 4
-
-
 class OverlayChanges:
     """How many pods are added to overlays and removed from them, at most in one call of the scheduler."""
 

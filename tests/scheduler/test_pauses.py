@@ -16,7 +16,7 @@ from policysched.model.pods import Pod, Toleration
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.gangs import gang_attempt, gang_limits
+from policysched.scheduler.gangs import gang_attempt
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_overlay import present_overlay
 from policysched.scheduler.gangs.pause import Pause
@@ -329,21 +329,6 @@ def test_a_gang_yields_to_a_gang_that_comes_ahead_of_it_in_a_pause() -> None:
     check_who_is_placed(gang(2, name="urgent", priority=10))
 
 
-def test_pods_that_come_ahead_of_a_gang_in_every_pause_do_not_keep_it_from_its_nodes() -> None:
-    """After a pause in which others came ahead of it the gang is attempted without pauses."""
-    scheduler = rig(
-        *[node(f"n{index}", cpu="4") for index in range(2)], *gang(8), policies={"a.policy": QUOTAS}
-    )
-    for number in range(60):
-        if not scheduler.scheduler.ready(scheduler.now_ns):
-            break
-        if scheduler.scheduler.attempt_paused:
-            scheduler.observe(*gang(1, name=f"impossible{number}-", cpu="5", priority=10))
-        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
-
-    assert len(scheduler.placements()) == 8
-
-
 def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn_namespace() -> None:
     """Seed 3100919: the pod that passed was evicted for the other one at once."""
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8, priority=9), head_start=1)
@@ -359,26 +344,6 @@ def test_beside_a_paused_gang_no_pod_passes_a_more_important_one_of_an_overdrawn
 
     order = [name for name in scheduler.bind_order() if name in ("urgent", "equal", "usual")]
     assert order == ["urgent", "usual", "equal"]
-
-
-def test_a_search_that_must_not_pause_tries_fewer_domains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on with the others a second later, this time with pauses."""
-    monkeypatch.setattr(gang_limits, "UNPAUSED_EVALUATIONS_MAX", 3)
-    racks = [node(f"n{index}", cpu="2", labels={"rack": f"r{index}"}) for index in range(6)]
-    message = {}
-    for may_pause in (True, False):
-        scheduler = rig(*racks, policies={"a.policy": IN_A_RACK})
-        labels = {"group": "g", "least": "3"}
-        scheduler.observe(*[pod(f"g{index}", cpu=f"{900 + index}m", labels=labels) for index in range(3)])
-        (queued,) = scheduler.scheduler._core.gangs
-        queued.runs_unpaused = not may_pause
-        scheduler.settle()
-        message[may_pause] = "domains tried so far" in str(scheduler.pending_message("g0"))
-
-    assert message == {True: False, False: True}
-    scheduler.observe(node("late", cpu="4", labels={"rack": "z"}))
-    scheduler.pass_time(90)
-    assert set(scheduler.placements().values()) == {"late"}
 
 
 def test_a_pod_that_fits_nowhere_does_not_delay_those_behind_it() -> None:

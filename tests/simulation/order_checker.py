@@ -3,7 +3,8 @@
 When a pod or gang is placed, no other entry of its policy that stands ahead of it by `queue by` may be waiting although
 it could be placed on the same cluster. The order and the verdict are those of the reference implementation. This
 holds, except for entries that events that are not of their namespace wake late (`LateWakeUps`). Of other namespaces, it does not hold for those that took more than their share of the time in vain (`decision_costs`), unless the first of their entries ahead
-has a higher priority.
+has a higher priority. A gang that has yielded after a pause does not yield again: it holds where its next attempt begins, and not for those
+that events requeue ahead of it in the pauses of that. Nor for an entry that waited for the attempt of a gang, by those in its pauses.
 
 Left out are entries that the order does not concern: gated or rejected without an attempt, in backoff after an error,
 waiting for an answer about their own evictions or from an extender, and those whose verdict expires by time (it is
@@ -42,18 +43,27 @@ class OrderChecker:
         self._assume, self._pop = scheduler._pod_attempts.assume, self._core.queue.pop
         scheduler._pod_attempts.assume = self._check_assume  # type: ignore[method-assign]
         self._core.queue.pop = self._on_pop  # type: ignore[method-assign]
+        self._yield = self._core.queue.yield_to_earlier
+        self._core.queue.yield_to_earlier = self._check_yield  # type: ignore[method-assign]
         self.comparisons = 0
 
     def _on_pop(self) -> QueueEntry | None:
         self._placed = None
         return self._pop()
 
+    def _check_yield(self, entry: QueueEntry, now_ns: int, *, was_paused: bool = False) -> bool:
+        yields = self._yield(entry, now_ns, was_paused=was_paused)
+        if isinstance(entry, QueuedGang) and entry.yields_first and not (yields or entry.yields_no_more):
+            self._check_order(entry, now_ns)
+        return yields
+
     def _check_assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
         gang = self._core.gangs.gang_of(pod.uid)
         entry = gang if gang is not None and gang.mode is GangMode.WHOLE else pod
         if entry is not self._placed:  # the first member of a gang, or a pod
             self._placed = entry
-            self._check_order(entry, now_ns)
+            if not entry.yields_no_more:
+                self._check_order(entry, now_ns)
         self._assume(pod, success, now_ns)
 
     def _check_order(self, placed: QueueEntry, now_ns: int) -> None:

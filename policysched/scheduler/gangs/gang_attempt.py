@@ -81,7 +81,7 @@ class GangAttempts:
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self._member_keys: MemberKeys | None = None
         self._class_numbers: dict[Hashable, int] = {}
-        self._pauses, self._may_pause, self.counted = SearchPauses(), False, CountedMembers()
+        self._pauses, self.counted = SearchPauses(), CountedMembers()
         self.has_failed = False
         """Whether the attempt has ended, or is about to end, with no member placed."""
 
@@ -118,10 +118,14 @@ class GangAttempts:
             self._member_keys = None
             numbers.clear()
             counted.clear()
+            if gang.yields_no_more:  # the attempt was given up, or goes on later
+                gang.yields_first, gang.yields_no_more = True, False
 
     def _attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
+        if gang.yields_first and self._core.queue.yield_to_earlier(gang, now_ns):
+            return  # as it will not at the end: those may be many slices
+        gang.yields_first, gang.yields_no_more = False, gang.yields_first or gang.yields_no_more
         was_last, gang.ordered_last = gang.ordered_last, False
-        self._may_pause, gang.runs_unpaused = not gang.runs_unpaused, False
         if self._preemption.evictions.defer_gang_attempt(gang):
             self._parking.park_until_evicted(gang, now_ns)
             return
@@ -141,7 +145,7 @@ class GangAttempts:
             self._pod_attempts.assume(pod, success, now_ns)
         if placed:
             gang.attempts, gang.overdue, gang.domains_tried = 0, False, frozenset()
-            gang.was_restarted = False
+            gang.was_restarted = gang.yields_no_more = False
             self._core.end_gang_failure(gang.id)
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
@@ -184,7 +188,7 @@ class GangAttempts:
         if not self._core.queue.yield_to_earlier(gang, now_ns, was_paused=self._pauses.count > 0):
             gang.ordered_last = False
             return False
-        gang.runs_unpaused = self._pauses.count > 0 or not self._may_pause
+        gang.yields_first = self._pauses.count > 0
         self.counted.undo(gang)
         return True
 
@@ -211,8 +215,7 @@ class GangAttempts:
                 failures={"devices": continue_device_search(self._core, self._pauses.now_ns)}
             )
         skipped = domains_to_skip(gang) if usage is None else frozenset[TopologyDomain]()
-        may_pause = usage is not None or (self._may_pause and self._core.queue.yielded is None)
-        budget = DomainBudget(self._core, gang, may_pause)
+        budget = DomainBudget(self._core, gang)
         if (
             not skipped
         ):  # otherwise an earlier attempt tried preferred ones, and this one goes on with the others
@@ -307,8 +310,7 @@ class GangAttempts:
         for found in domains:
             if isinstance(found, TopologyDomain):
                 return found
-            pausable = self._may_pause and usage is None
-            self._pauses.search = GangSearchResult(wanted=wanted(gang)) if pausable else None
+            self._pauses.search = GangSearchResult(wanted=wanted(gang)) if usage is None else None
             operations = core.evaluator.decision_cost(found.pod)
             yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, found, self._pauses.now_ns)
@@ -335,8 +337,7 @@ class GangAttempts:
         if members is None:
             return None
         budget = BacktrackLimit(self._core.limits.gang_backtracks_max)
-        core, attempts, pauses = self._core, self._pod_attempts, self._pauses
-        trial = MemberTrial(core, attempts, gang, removed, usage, pauses, may_pause=self._may_pause)
+        trial = MemberTrial(self._core, self._pod_attempts, gang, removed, usage, self._pauses)
         for search in searches:
             if budget.is_spent:
                 search.backtracks_exceeded = True
@@ -386,8 +387,7 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
-            pausable = self._may_pause and usage is None and not search.has_reservations
-            self._pauses.search = search if pausable else None
+            self._pauses.search = search if usage is None and not search.has_reservations else None
             pauses_before = self._pauses.count
             class_cost = evaluated.cost(equivalence_keys[pod.uid], len(search.fits))
             yield class_cost + evaluation_cost(len(core.cache.nodes), operations)

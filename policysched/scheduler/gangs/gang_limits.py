@@ -26,8 +26,6 @@ from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, visit_in_pieces
 
 GANG_EVALUATIONS_MAX = 50_000
 """Once the search for a topology domain has evaluated this many members, no more domains are tried in this attempt."""
-UNPAUSED_EVALUATIONS_MAX, _UNPAUSED_OPERATIONS_MAX = 2_000, 25_000_000
-"""The same, for one that must not pause, about half a second: nothing else is decided meanwhile."""
 
 
 def has_evictable_pods(core: SchedulerCore, gang: QueuedGang, context: GangSearchContext) -> bool:
@@ -90,7 +88,6 @@ class DomainBudget:
 
     core: SchedulerCore
     gang: QueuedGang
-    may_pause: bool
     operations: int = 0
     evaluations: int = 0
 
@@ -103,10 +100,8 @@ class DomainBudget:
         """Whether to stop trying domains, because those tried so far took too long."""
         gang_budget = self.core.evaluator.gang_budget
         beyond_allowance = self.operations - self.evaluations * (gang_budget(1) - gang_budget(0))
-        budget, evaluations_max = gang_budget(len(self.gang.pending_members)), GANG_EVALUATIONS_MAX
-        if not self.may_pause:
-            budget, evaluations_max = min(budget, _UNPAUSED_OPERATIONS_MAX), UNPAUSED_EVALUATIONS_MAX
-        return beyond_allowance > budget or self.evaluations > evaluations_max
+        budget = gang_budget(len(self.gang.pending_members))
+        return beyond_allowance > budget or self.evaluations > GANG_EVALUATIONS_MAX
 
     def limited(
         self, candidates: Iterator[TopologyDomain | PendingPod]

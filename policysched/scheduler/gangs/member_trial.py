@@ -31,12 +31,9 @@ class MemberTrial:
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
         pauses: SearchPauses,
-        *,
-        may_pause: bool,
     ) -> None:
         self._core, self._attempts, self._gang = core, attempts, gang
         self._removed, self._usage, self._pauses = removed, usage, pauses
-        self._may_pause = may_pause and usage is None
         self._search = GangSearchResult(wanted=wanted(gang))  # for pauses
 
     def reset(self) -> None:
@@ -62,7 +59,7 @@ class MemberTrial:
         """A step in which the attempt may pause, and what the evaluation of the member needs after one. Returns whether the
         cluster has changed."""
         core, pauses, search = self._core, self._pauses, self._search
-        if not self._may_pause:
+        if self._usage is not None:
             return False
         if not search.has_reservations:
             pauses.search = search

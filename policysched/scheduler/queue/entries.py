@@ -51,6 +51,7 @@ class QueueEntry(ABC):
         "queued_ns",
         "represented_key",
         "state",
+        "yields_no_more",
     )
 
     def __init__(self, policy: str, *, priority: int, queued_ns: int) -> None:
@@ -61,6 +62,7 @@ class QueueEntry(ABC):
         self.backoff_until_ns = 0
         self.in_error_backoff = False  # backing off after an error: not popped early
         self.last_cause: RejectionCause | None = None  # of its class, when it was parked last
+        self.yields_no_more = False  # to earlier entries: those were attempted, and events applied since then
         self.ordered_last = False  # a gang that timed out: behind all others for one attempt
         self.order_key: tuple[Any, ...] = ()
         self.state = QueueState.DETACHED

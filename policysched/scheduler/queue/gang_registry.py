@@ -69,11 +69,11 @@ class QueuedGang(QueueEntry):
         "pending_members",
         "placed_members",
         "restarted_ns",
-        "runs_unpaused",
         "search_progress",
         "terms",
         "unqueued_members",
         "was_restarted",
+        "yields_first",
     )
 
     def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
@@ -91,7 +91,7 @@ class QueuedGang(QueueEntry):
         self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
         self.restarted_ns = 0
         self.was_restarted = False
-        self.runs_unpaused = False  # the next attempt: this one yielded after a pause
+        self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members

@@ -64,7 +64,7 @@ class ParkedEntries:
 
     def return_representative(self, entry: QueueEntry, now_ns: int) -> None:
         """The entry's attempt as a representative is over. If its class is still open, requeue the next member."""
-        equivalence_key, entry.represented_key = entry.represented_key, None
+        equivalence_key, entry.represented_key, entry.yields_no_more = entry.represented_key, None, False
         group = None if equivalence_key is None else self._groups.get(equivalence_key)
         if group is None:
             return

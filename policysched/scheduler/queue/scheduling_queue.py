@@ -40,7 +40,7 @@ class SchedulingQueue:
     `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as where a
     recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has yielded
     to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the cluster must not change.
-    `attempting` is the gang whose attempt is paused, `missed_events` are those that it could have been requeued by since.
+    `attempting` is the gang whose attempt is paused (`pause_beside`), `missed_events` are those that it could have been requeued by since.
     """
 
     def __init__(
@@ -70,9 +70,8 @@ class SchedulingQueue:
     @property
     def can_pop(self) -> bool:
         """Whether `pop` returns an entry."""
-        if self._active.has_unheld_entries:
-            return self._active.can_pop
-        return bool(self._backoff.heads(self._held_policies))
+        has_active = self._active.has_unheld_entries
+        return self._active.can_pop if has_active else bool(self._backoff.heads(self._held_policies))
 
     @property
     def has_active(self) -> bool:
@@ -139,6 +138,12 @@ class SchedulingQueue:
             return self._active.is_ahead(head, gang)
         return head.priority >= gang.priority
 
+    def pause_beside(self, gang: QueueEntry) -> None:
+        """Its attempt pauses. An entry that has yielded to it needs no more to wait for what events requeue ahead of it."""
+        self.attempting, waiting, self.yielded = gang, self.yielded, None
+        if waiting is not None:
+            waiting.yields_no_more = True
+
     def put_back(self, entry: QueueEntry) -> None:
         """Undo `pop` or `pop_beside`."""
         entry.state = QueueState.ACTIVE
@@ -151,7 +156,7 @@ class SchedulingQueue:
         backoff, and of other namespaces that are overdrawn. `was_paused`: active ones may have come ahead in a pause.
         """
         assert entry.state is QueueState.DETACHED, f"{entry} is still {entry.state.value}"
-        if self.order_is_given:
+        if self.order_is_given or entry.yields_no_more:
             return False
         if self._parked.open_before(entry, now_ns):
             self.put_back(entry)  # there may be thousands, and other entries need not wait for their attempts
@@ -332,11 +337,8 @@ class SchedulingQueue:
             self.missed_events.update(dict.fromkeys(events, entry.namespace))
         group = self.group_of(entry)
         if group is not None and self.blocked_group(group.equivalence_key) is group:
-            event = next(
-                (each for each in ClusterEvent if each in events and each in group.requeue_events), None
-            )
-            if event is not None:
-                self._parked.open([(event, group)], now_ns)
+            helping = [each for each in ClusterEvent if each in events and each in group.requeue_events]
+            self._parked.open([(event, group) for event in helping[:1]], now_ns)
 
     def _note_missed(self, event: ClusterEvent, cause: str | None) -> None:
         if (gang := self.attempting) is not None and may_help(event, gang.namespace, cause):
@@ -356,10 +358,9 @@ class SchedulingQueue:
     def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:
         """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now. Those that
         await a text go on doing so."""
-        for entry in [
-            each for each in self._entries_of(policy) if each.state is not QueueState.AWAITING_TEXT
-        ]:
-            entry.state, entry.represented_key = QueueState.DETACHED, None
+        for entry in list(self._entries_of(policy)):
+            if entry.state is not QueueState.AWAITING_TEXT:
+                entry.state, entry.represented_key = QueueState.DETACHED, None
         if self.yielded is not None and self.yielded.policy == policy:
             self.yielded = None
         self._active.drop_policy(policy)
