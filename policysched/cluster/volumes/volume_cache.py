@@ -87,6 +87,7 @@ class VolumeCache:
         if self.claims.pop(key, None) is not None:
             self.reservations.drop(key)
             self._claim_stamps.pop(key, None)
+            self._next_stamp()
             self.csi_volume_changes.record(key)
         return _NO_EVENTS
 
@@ -291,6 +292,19 @@ class VolumeCache:
             if claim.key in self.claims:
                 self._claim_stamps[claim.key] = self._next_stamp()
 
+    def still_has(self, choice: VolumeChoice, node: NodeName) -> bool:
+        """Whether the claims and volumes of a choice for the node are as they were, and reserved for nothing else."""
+        reserved, claims = self.reservations.by_key, [claim for claim, _ in choice.static_bindings]
+        wanted: dict[VolumeReservationKey, ClaimRef | NodeName] = {
+            **{volume.name: ClaimRef(claim.key, claim.uid) for claim, volume in choice.static_bindings},
+            **{claim.key: node for claim in choice.dynamic_provisions},
+        }
+        return (
+            all(self.claims.get(claim.key) == claim for claim in (*claims, *choice.dynamic_provisions))
+            and all(self.volumes.get(volume.name) == volume for _, volume in choice.static_bindings)
+            and all(key not in reserved or reserved[key].target == target for key, target in wanted.items())
+        )
+
     # ── stamps ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def claim_stamp(self, key: VolumeClaimKey) -> int:
@@ -306,6 +320,11 @@ class VolumeCache:
     def class_volumes_stamp(self, name: str) -> int:
         """Grows when a volume of the class changes."""
         return self._class_volumes_stamps.get(name, 0)
+
+    @property
+    def stamp(self) -> int:
+        """Grows with each change."""
+        return self._last_stamp
 
     def _next_stamp(self) -> int:
         self._last_stamp += 1

@@ -423,7 +423,7 @@ class GangAttempts:
                 prebind_work = self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 if prebind_work is not None:
                     result = replace(result, prebind_work=prebind_work)
-                    search.has_reservations = True
+                    search.has_reservations |= bool(prebind_work.devices)
                 search.fits.append((pod, result))
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:

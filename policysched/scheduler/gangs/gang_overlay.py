@@ -7,10 +7,12 @@ from dataclasses import replace
 from policysched.evaluate import Overlay
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult
 from policysched.scheduler.preemption.gang_placement import MemberPlacement
 from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
+from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, visit_in_pieces
@@ -32,8 +34,15 @@ def present_overlay(core: SchedulerCore, gang: QueuedGang, search: GangSearchRes
         return search.overlay
     overlay = gang_overlay(core, gang)
     yield from remove_victims(core, overlay, search)
-    yield from visit_in_pieces(search.fits, lambda fit: overlay.add_pod(fit[0].pod, fit[1].node), 1)
+    yield from visit_in_pieces(search.fits, lambda fit: add_member(overlay, *fit), 1)
     return overlay
+
+
+def add_member(overlay: Overlay, pod: PendingPod, success: AttemptSuccess) -> None:
+    """With the volumes that it has reserved. One with devices is placed on no other overlay."""
+    overlay.add_pod(pod.pod, success.node)
+    if success.prebind_work is not None and success.prebind_work.volumes is not None:
+        overlay.reserve_volumes(pod.uid, success.prebind_work.volumes.choice, success.node)
 
 
 def present_quotas(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> QuotaUsage | None:

@@ -100,7 +100,7 @@ class MemberTrial:
             self._quotas.add(self._core.quotas.charge_of(pod.pod))
         work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._pauses.now_ns)
         success = replace(success, prebind_work=work)
-        self._search.has_reservations |= work is not None
+        self._search.has_reservations |= work is not None and bool(work.devices)
         self._search.fits.append((pod, success))
         yield from ()
         return success

@@ -22,6 +22,7 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess, rejected_early
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_overlay import (
+    add_member,
     gang_overlay,
     present_overlay,
     present_victims,
@@ -55,6 +56,7 @@ class Pause:
     _version: object = None
     _nominations: object = None
     _namespace: object = None
+    _volumes_stamp: int = 0
     _quotas: QuotaUsage | None = None
     """With the members that have a node, and the pods that were decided beside them. None: there are none."""
 
@@ -70,6 +72,7 @@ class Pause:
     def __post_init__(self) -> None:
         self._version, self._nominations = self._current_version(), self._current_nominations()
         self._namespace = self.core.cache.namespaces.get(self.gang.namespace)
+        self._volumes_stamp = self.core.cache.volumes.stamp
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
@@ -85,7 +88,21 @@ class Pause:
         for pod, success in self.search.fits:
             if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
                 return True
-        return not ((yield from self._are_admitted()) and (yield from self._still_fit(now_ns)))
+        is_present = (yield from self._have_volumes()) and (yield from self._are_admitted())
+        return not (is_present and (yield from self._still_fit(now_ns)))
+
+    def _have_volumes(self) -> Steps[bool]:
+        """Whether what the members have reserved is as it was, and nobody else's. Otherwise the search starts again."""
+        volumes = self.core.cache.volumes
+        if volumes.stamp != self._volumes_stamp:
+            for _, success in self.search.fits:
+                work = None if success.prebind_work is None else success.prebind_work.volumes
+                if work is not None:
+                    yield len(work.choice.reservation_keys)
+                    if not volumes.still_has(work.choice, success.node):
+                        return False
+        self._volumes_stamp = volumes.stamp
+        return True
 
     def _are_admitted(self) -> Steps[bool]:
         """Whether the quotas still admit the members. They admit them beside the pods that were decided here."""
@@ -130,7 +147,9 @@ class Pause:
                 result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
                 if not isinstance(result, AttemptSuccess):
                     return False
-            overlay.add_pod(pod.pod, success.node)
+                if self.pod_attempts.prebind_work(pod, success.node, overlay, now_ns) != success.prebind_work:
+                    return False  # other volumes are left there
+            add_member(overlay, pod, success)
         self._seen |= {name: self._look_at(name) for name in changed}
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         return True
