@@ -40,6 +40,11 @@ class TopologyDomain:
         """`zone=z1,rack=r1`, for messages."""
         return f"{'' if self.outer is None else f'{self.outer.name},'}{self.key}={self.value}"
 
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether a node with these labels is in it."""
+        is_inside = self.value is not None and labels.get(self.key) == self.value
+        return is_inside and (self.outer is None or self.outer.has(labels))
+
     def rows(self, view: View) -> Array:
         """bool[view.count]"""
         if self.value is None:

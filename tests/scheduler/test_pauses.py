@@ -599,6 +599,38 @@ def test_a_member_is_not_placed_on_a_node_that_stops_fitting_in_a_pause(change: 
     check_node_stops_fitting(change)
 
 
+def check_node_leaves_the_domain(large: bool) -> None:
+    """The node of a member gets the label of another rack."""
+    sizes = ("1",) * 6 + (("4",) * 2 if large else ())
+    labels = {"group": "g", "least": str(len(sizes))}
+    members = [
+        pod(f"g{index}", cpu=cpu, labels=labels, created="2026-01-01T00:00:00Z")
+        for index, cpu in enumerate(sizes)
+    ]
+    nodes = [node(f"n{index}", cpu="4", labels={"rack": "r"}) for index in range(5)]
+    scheduler = rig(
+        *nodes, *members, policies={"a.policy": IN_A_RACK + "score node_resources_fit weight 1\n"}
+    )
+    decide_until_pause(scheduler)
+    while not (fits := attempts_pause(scheduler).search.fits) or (
+        large and fits[0][0].pod.requests["cpu"] != 4000
+    ):
+        decide_until_pause(scheduler)
+    _, success = fits[0]
+
+    scheduler.observe(node(success.node, cpu="4", labels={"rack": "other"}))
+    scheduler.settle()
+    scheduler.pass_time(5)
+
+    assert len(scheduler.placements()) == len(sizes)
+    assert success.node not in scheduler.placements().values()
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["in queue order", "the most demanding first"])
+def test_a_member_is_not_placed_on_a_node_that_leaves_the_domain_in_a_pause(large: bool) -> None:
+    check_node_leaves_the_domain(large)
+
+
 def check_rules_that_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node of a member changes in a pause, and the rules with the layers of that member were dropped."""
     monkeypatch.setattr(kept_variants, "VARIANT_BYTES_MAX", 0)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, split_by_budget
-from policysched.evaluate import DryRun, NodeSelection, Overlay
+from policysched.evaluate import DryRun, NodeSelection, Overlay, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import AttemptSuccess
@@ -101,7 +101,8 @@ class EvictingSearch:
 
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
-        self.result = GangSearchResult(wanted=wanted(self.gang), overlay=self.overlay)
+        domain = self.domain if isinstance(self.domain, TopologyDomain) else None
+        self.result = GangSearchResult(domain=domain, wanted=wanted(self.gang), overlay=self.overlay)
         self.usage = None
         if not self.context.reclaims:
             self.usage = present_quotas(self.core, self.gang, self.result)

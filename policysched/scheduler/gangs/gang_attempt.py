@@ -342,7 +342,7 @@ class GangAttempts:
             if budget.is_spent:
                 search.backtracks_exceeded = True
                 continue
-            trial.reset()
+            trial.begin(search.domain)
             needed, place_max, domain = gang.needed_count, gang.vacancies, search.domain
             fits = yield from BacktrackingSearch(
                 members, equivalence_keys, needed, place_max, domain, budget, trial

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from policysched.evaluate import NodeSelection, Overlay
+from policysched.evaluate import NodeSelection, Overlay, TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
@@ -18,7 +18,7 @@ from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 
 class MemberTrial:
-    """Call `reset` first: nothing is copied before. `removed`: pods that would be evicted; `usage`: of the quotas without
+    """Call `begin` first: nothing is copied before. `removed`: pods that would be evicted; `usage`: of the quotas without
     them (None: as it is), which must not change in a pause."""
 
     _quotas: QuotaUsage | None
@@ -35,6 +35,11 @@ class MemberTrial:
         self._core, self._attempts, self._gang = core, attempts, gang
         self._removed, self._usage, self._pauses = removed, usage, pauses
         self._search = GangSearchResult(wanted=wanted(gang))  # for pauses
+
+    def begin(self, domain: TopologyDomain | None) -> None:
+        """No member is placed. `domain`: that they must not leave in a pause."""
+        self._search.domain = domain
+        self.reset()
 
     def reset(self) -> None:
         """No member is placed."""

@@ -137,10 +137,12 @@ class Pause:
         self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
         if not changed:
             return True
-        overlay = gang_overlay(self.core, self.gang)
+        overlay, domain = gang_overlay(self.core, self.gang), self.search.domain
         yield from remove_victims(self.core, overlay, self.search)
         for pod, success in self.search.fits:
             if success.node in changed:
+                if domain is not None and not domain.has(self.core.cache.nodes[success.node].labels):
+                    return False
                 yield evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
                 if not self._is_lowered(pod, now_ns):
                     return False  # to lower the rules of many members at once takes seconds: a new search has steps
