@@ -23,7 +23,7 @@ SLICED_DECISION = 250_000
 MEMBER_ITEMS = 16
 """How many items of each member a gang's allowance covers."""
 
-_ITEM = 1_000
+ITEM_OPERATIONS = 1_000
 _VALUE = 100  # a value of a requirement, or a requirement of a selector
 _NAMESPACE_SELECTOR = 25_000  # it is compared with all namespaces
 _CLAIM_READ = 10  # of a claim, for one node: about a microsecond
@@ -39,23 +39,25 @@ class _Kind:
     per_node: int
 
 
-_AFFINITY = _Kind("pod affinity terms", _ITEM, 1)
-_ANTI_AFFINITY = _Kind("pod anti-affinity terms", _ITEM, 1)
+_AFFINITY = _Kind("pod affinity terms", ITEM_OPERATIONS, 1)
+_ANTI_AFFINITY = _Kind("pod anti-affinity terms", ITEM_OPERATIONS, 1)
 _SPREAD = _Kind(
-    "topology spread constraints", 3 * _ITEM, 3
+    "topology spread constraints", 3 * ITEM_OPERATIONS, 3
 )  # it sums up its domains: 50 microseconds at 1,000 nodes
 _NAMESPACE_SELECTORS = _Kind("namespace selectors of terms", _NAMESPACE_SELECTOR, 0)
-_NODE_REQUIREMENTS = _Kind("node affinity requirements", _ITEM, 1)
+_NODE_REQUIREMENTS = _Kind("node affinity requirements", ITEM_OPERATIONS, 1)
 _VALUES = _Kind("requirements and values of selectors", _VALUE, 0)
-_TOLERATIONS = _Kind("tolerations", _ITEM, 0)
-_HOST_PORTS = _Kind("host ports", _ITEM, 0)
-_RESOURCES = _Kind("resources", _ITEM, _COLUMN_READ)
-_VOLUMES = _Kind("volumes", _ITEM, 1)
-_DEVICE_CLAIMS = _Kind("resource claims", _ITEM, _CLAIM_READ)
+_TOLERATIONS = _Kind("tolerations", ITEM_OPERATIONS, 0)
+_HOST_PORTS = _Kind("host ports", ITEM_OPERATIONS, 0)
+_RESOURCES = _Kind("resources", ITEM_OPERATIONS, _COLUMN_READ)
+_VOLUMES = _Kind("volumes", ITEM_OPERATIONS, 1)
+_DEVICE_CLAIMS = _Kind("resource claims", ITEM_OPERATIONS, _CLAIM_READ)
 _EXTENDED_FREE = 32
 # Each request is compared with every other.
-_EXTENDED = _Kind(f"container requests for extended resources beyond {_EXTENDED_FREE}", 10 * _ITEM, 0)
-_IMAGES = _Kind("images", _ITEM, 1)
+_EXTENDED = _Kind(
+    f"container requests for extended resources beyond {_EXTENDED_FREE}", 10 * ITEM_OPERATIONS, 0
+)
+_IMAGES = _Kind("images", ITEM_OPERATIONS, 1)
 
 
 class DecisionCost:
@@ -73,7 +75,7 @@ class DecisionCost:
         result within the limit is an upper bound."""
         pod = self.pod
         if pod.affinity is None and pod.pod_affinity is None and not pod.spread:
-            bound = _plain_items(pod) * (_ITEM + _COLUMN_READ * node_count)
+            bound = _plain_items(pod) * (ITEM_OPERATIONS + _COLUMN_READ * node_count)
             if bound <= limit:
                 return bound  # most pods: nothing more is read
         total = _total(self._items(), node_count)
@@ -111,7 +113,7 @@ def row_items(pod: Pod) -> int:
 
 def member_allowance(node_count: int) -> int:
     """The operations that each member adds to the budget of its gang."""
-    return MEMBER_ITEMS * (_ITEM + _COLUMN_READ * node_count)
+    return MEMBER_ITEMS * (ITEM_OPERATIONS + _COLUMN_READ * node_count)
 
 
 def _total(counts: Mapping[_Kind, int], node_count: int) -> int:

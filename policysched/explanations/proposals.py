@@ -344,8 +344,8 @@ def _target_of_move(
 
 
 def _may_move(pod: Pod) -> bool:
-    """Not a pod that belongs to its node, nor one whose volumes or devices tie it there."""
-    tied = pod.claims or pod.device_claims or pod.terminating
+    """Not a pod that belongs to its node, nor one whose volumes or devices tie it there, nor one that is not known whole."""
+    tied = pod.claims or pod.device_claims or pod.terminating or pod.too_large
     return pod.owner_kind != "DaemonSet" and MIRROR_POD_ANNOTATION not in pod.annotations and not tied
 
 

@@ -21,7 +21,13 @@ from policysched.daemon.app import DaemonApp, Runtime, Tasks
 from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.extender.settings import ExtenderSettings
-from policysched.kube.watch.resources import NAMESPACES, NODES, PODS, SELECTOR_OWNERS, STORAGE_RESOURCES
+from policysched.kube.watch.resources import (
+    NAMESPACES,
+    NODES,
+    SELECTOR_OWNERS,
+    STORAGE_RESOURCES,
+    pods_within,
+)
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.report_content import EventContent, EventObject
 from policysched.scheduler import commands as c
@@ -79,8 +85,10 @@ class ExtenderApp(DaemonApp):
             log.info("stopped, to read the cluster again")
 
     def _background_tasks(self) -> Tasks:
+        server = self.extender_server
+        pods = pods_within(server.limits.decision_budget, server.node_resources)
         parts = self._reflector_set.add_cluster_reflectors(
-            (NAMESPACES, NODES, PODS, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
+            (NAMESPACES, NODES, pods, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
         )
         return parts | self._policy_tasks() | self._report_tasks() | {"core": self._process_events()}
 

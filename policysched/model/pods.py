@@ -75,7 +75,8 @@ class Pod:
     container (init containers included, as in ImageLocality), `image_volumes` those of volumes. `terminating`: the pod
     has a deletionTimestamp, so topology spread does not count it. `ready`: it is on a node and its condition Ready is `True`. `owner_api`, `owner_kind` and `owner_name` describe
     its controller ("" without one). `required_features` must be among the node's declared features. `uncovered` names
-    the fields that the pod uses and no built-in supports. `too_large`: why no cluster decides about it; its items are dropped then.
+    the fields that the pod uses and no built-in supports. `too_large`: why it is not known whole, so that it is not decided
+    about (`kube.decode.large_pods`).
 
     `claims` are its volumes with a claim, in order; `disks` the inline volumes that pods cannot share freely; `mounts`
     the inline volumes that a CSI driver attaches (migrated in-tree kinds). `device_claims` are its resource claims,

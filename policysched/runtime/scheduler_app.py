@@ -241,7 +241,9 @@ class SchedulerApp(DaemonApp):
             (
                 NAMESPACES,
                 self.extender_caller.node_resource,
-                pods_within(self.settings.limits.decision_budget),
+                pods_within(
+                    self.settings.limits.decision_budget, self.scheduler.cache.shares.allocatable_total
+                ),
                 DISRUPTION_BUDGETS,
                 *SELECTOR_OWNERS,
                 *STORAGE_RESOURCES,

@@ -49,7 +49,7 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
 
 
 async def _differences(scheduler: Scheduler, api: ApiClient) -> list[str]:
-    nodes, pods = await _list_nodes(api), await _list_pods(api, scheduler.core.limits.decision_budget)
+    nodes, pods = await _list_nodes(api), await _list_pods(scheduler, api)
     return find_cache_differences(scheduler.cache, nodes=nodes, pods=pods)
 
 
@@ -66,8 +66,9 @@ async def _list_nodes(api: ApiClient) -> list[Node]:
     return nodes
 
 
-async def _list_pods(api: ApiClient, decision_budget: int) -> list[ObservedPod]:
-    decode = pods_within(decision_budget).decode_update
+async def _list_pods(scheduler: Scheduler, api: ApiClient) -> list[ObservedPod]:
+    resources = scheduler.cache.shares.allocatable_total
+    decode = pods_within(scheduler.core.limits.decision_budget, resources).decode_update
     assert decode is not None
     pods: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):

@@ -27,6 +27,7 @@ from policysched.scheduler.extenders.extender_server import ExtenderServer
 from policysched.serve.extender_routes import ExtenderHttpCall, ExtenderResponse
 from policysched.serve.tls import ServerTlsFiles
 from tests.builders import pod_manifest
+from tests.hostile import HOSTILE_SPECS
 from tests.inline import check_inline
 from tests.kube.world import World, on_virtual_time, running, until
 
@@ -266,6 +267,22 @@ def test_samples_are_used_and_a_metric_without_a_source_is_reported() -> None:
             assert reply.value["NodeNames"] == ["cold"]
             events = [e for e in running.world.local.list("events") if e["reason"] == "MetricWithoutSource"]
             assert ["the settings have no source `gone`" in event["message"] for event in events] == [True]
+
+    on_virtual_time(scenario)
+
+
+def test_pods_that_no_cluster_decides_about_are_kept_without_their_items() -> None:
+    async def scenario() -> None:
+        async with extender() as tested:
+            spec = HOSTILE_SPECS["tolerations"](2_500)
+            pending = tested.world.add_pod("big", spec=spec)["metadata"]["uid"]
+            placed = tested.world.add_pod("placed", cpu="3", spec={**spec, "nodeName": "a"})["metadata"][
+                "uid"
+            ]
+            kept = tested.app.extender_server.pods()
+            await until(lambda: kept.keys() >= {pending, placed}, "the pods to be seen")
+            assert (kept[pending].pod.tolerations, kept[placed].pod.tolerations) == ((), ())
+            assert [await tested.fits("a", cpu) for cpu in ("1", "2")] == [True, False]
 
     on_virtual_time(scenario)
 

@@ -57,7 +57,7 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
         )
 
     pods = replace(PODS, updated_event=decode, decode_update=None)
-    return patch.object(scheduler_app, "pods_within", lambda _budget: pods)
+    return patch.object(scheduler_app, "pods_within", lambda *_: pods)
 
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:

@@ -207,7 +207,7 @@ def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
         return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
     pods = replace(PODS, updated_event=decode, decode_update=None)
-    return patch.object(scheduler_app, "pods_within", lambda _budget: pods)
+    return patch.object(scheduler_app, "pods_within", lambda *_: pods)
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:

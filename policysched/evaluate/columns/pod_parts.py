@@ -6,6 +6,7 @@ from typing import Any
 
 from policysched.lang.ir.attributes import find_attribute
 from policysched.lang.ir.reads import Path
+from policysched.lang.types.kinds import TypeKind
 from policysched.model.pods import Pod
 
 
@@ -19,6 +20,8 @@ class PodParts:
             field = row.field.partition(".")[0].removesuffix("[]")
             if field == "node":  # that it is placed on
                 continue
+            if row.key_kind == "resources" or row.type.kind is TypeKind.LIST:
+                keys["too_large"] = None  # says whether they are known
             if row.key_kind is None:
                 keys[field] = None
             else:

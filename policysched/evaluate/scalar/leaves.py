@@ -55,13 +55,23 @@ def _owner_field(row: BuiltinAttribute, key: str) -> ScalarFunction:
     if name == "requests" and key == "pods":
         return lambda context: 1
     if row.key_kind == "resources":
-        return lambda context: field(owner_of(context)).get(key, 0)
-    if item_name:
-        item_field = attrgetter(item_name)
-        return lambda context: tuple(item_field(item) for item in field(owner_of(context)))
+        absent = _absent_item(row.owner, 0)
+        return lambda context: field(owner_of(context)).get(key) or absent(context)
     if row.type.kind is TypeKind.LIST:
-        return lambda context: tuple(field(owner_of(context)))
+        absent = _absent_item(row.owner, ())
+        if not item_name:
+            return lambda context: tuple(field(owner_of(context))) or absent(context)
+        item_field = attrgetter(item_name)
+        return lambda context: tuple(map(item_field, field(owner_of(context)))) or absent(context)
     return lambda context: field(owner_of(context))
+
+
+def _absent_item(owner: e.Owner, value: EvalValue) -> ScalarFunction:
+    """The value where there is no such item: none is known of a pod that is kept without items."""
+    if owner == "node":
+        return lambda context: value
+    pod_of = _pod if owner == "pod" else _other_pod
+    return lambda context: None if pod_of(context).too_large else value
 
 
 def _pod(context: EvalContext) -> Pod:

@@ -1,40 +1,48 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
-A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped until it is on a
-node, or nominated, and counts for others, and again once it has ended. So are thousands of labels, annotations or scheduling gates.
+A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and again once it
+has ended. So are thousands of labels, annotations or scheduling gates. A pod on a node, or nominated, counts for others: it is kept
+with as many of the items that others read as a quarter of the budget allows. `Pod.too_large` says that items are missing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import chain, islice
+from typing import Any, TypeVar
 
-from policysched.evaluate.decision_cost import DecisionCost
+from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
 from policysched.kube.decode.pod_updates import DecodedPod
 from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
+from policysched.model.pods import Pod
 
 _DecodedUpdate = tuple[ObservedPod, DecodedPod | None]
 DecodePod = Callable[[DecodedPod | None], _DecodedUpdate]
 """Decodes a pod with what was decoded before."""
+Item = TypeVar("Item")
 
-_ITEMS: Mapping[str, Any] = {
+_READ_WHILE_IT_IS_PLACED: Mapping[str, Any] = {
     "node_selector": {},
     "tolerations": (),
     "affinity": None,
-    "pod_affinity": None,
     "spread": (),
-    "host_ports": (),
     "images": (),
     "image_volumes": (),
+    "device_claims": (),
+    "extended": (),
+}
+_ITEMS: Mapping[str, Any] = {
+    **_READ_WHILE_IT_IS_PLACED,
+    "pod_affinity": None,
+    "host_ports": (),
     "claims": (),
     "disks": (),
     "mounts": (),
-    "device_claims": (),
-    "extended": (),
     "requests": {},
     "limits": {},
 }
 
+_NO_CHANGES: Mapping[str, Any] = {}
 
 _METADATA_MAX = _GATES_MAX = 4096
 _TOO_MUCH_METADATA = (
@@ -42,28 +50,103 @@ _TOO_MUCH_METADATA = (
 )
 _TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is scheduled with fewer"
 
+_COUNTED_PART = 4
+"""An operation is about a byte of what is kept of a pod on a node: half a megabyte by default."""
+_COUNTED_METADATA_MAX = 256
+"""Of labels, and of annotations. Pods on nodes are indexed by each key of a label, which takes 0.8 KB."""
+_COUNTED_ALWAYS = ("cpu", "memory", "ephemeral-storage")
+_IN_PART = "; it counts in part for others"
+_TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget){_IN_PART}"
+_TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_COUNTED_METADATA_MAX} labels or annotations{_IN_PART}"
+
 
 def decode_without_unread_items(
-    decode: DecodePod, before: DecodedPod | None, decision_budget: int
+    decode: DecodePod, before: DecodedPod | None, decision_budget: int, node_resources: Container[str] = ()
 ) -> _DecodedUpdate:
-    """What `decode` returns, without the items of a pod that no cluster decides about. `Pod.too_large` says why they are missing.
-    `decision_budget`: in operations (`evaluate.decision_cost`)."""
+    """What `decode` returns, without the items of a pod that no cluster decides about, and of one that counts for others without
+    those that nobody reads and those beyond a limit. `Pod.too_large` says why they are missing. `decision_budget`: in operations
+    (`evaluate.decision_cost`). `node_resources`: those that nodes have, requests for which are kept first."""
     observed, decoded = decode(before)
     is_counted = not observed.finished and bool(observed.node or observed.nominated_node)
-    has_all = len(observed.pod.labels) + len(observed.pod.annotations) <= _METADATA_MAX
-    if (is_counted and observed.pod.too_large) or (has_all and observed.pod.too_large == _TOO_MUCH_METADATA):
-        observed, decoded = decode(None)
-    if decoded is None or is_counted:
+    message = observed.pod.too_large
+    if message:
+        if is_counted is not message.endswith(_IN_PART) or _has_less_metadata(observed.pod):
+            observed, decoded = decode(None)
+    elif is_counted and observed.pod.ready and before is not None and observed.pod is before.pod:
+        return observed, decoded  # it is ready, so it was on its node before
+    if decoded is None:
+        return observed, None
+    pod, changes = observed.pod, _NO_CHANGES
+    if not is_counted:
+        changes = _without_items(pod, decision_budget)
+    elif (
+        observed.node or pod.too_large or _without_items(pod, decision_budget)
+    ):  # else it may be decided about
+        changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, node_resources)
+    if not changes:
         return observed, decoded
-    pod, dropped = observed.pod, dict[str, Any]()
-    if message := DecisionCost(pod).over_budget_message(0, decision_budget):
+    pod = changed_copy(pod, **changes)
+    return replace(observed, pod=pod), replace(decoded, pod=pod)
+
+
+def _has_less_metadata(pod: Pod) -> bool:
+    """Whether the pod is known without labels and annotations that can be kept by now."""
+    if pod.too_large == _TOO_MUCH_METADATA:
+        return len(pod.labels) + len(pod.annotations) <= _METADATA_MAX
+    most = max(len(pod.labels), len(pod.annotations))
+    return pod.too_large == _TOO_MUCH_METADATA_TO_COUNT and most <= _COUNTED_METADATA_MAX
+
+
+def _without_items(pod: Pod, decision_budget: int) -> Mapping[str, Any]:
+    """The changes to a pod that does not count for others; none if it may be decided about."""
+    dropped, message = dict[str, Any](), DecisionCost(pod).over_budget_message(0, decision_budget)
+    if message:
         dropped |= _ITEMS
     if len(pod.gates) > _GATES_MAX:
         message = message or _TOO_MANY_GATES
         dropped |= {**_ITEMS, "gates": ()}
-    if not has_all:
+    if len(pod.labels) + len(pod.annotations) > _METADATA_MAX:
+        message = message or pod.too_large or _TOO_MUCH_METADATA
         dropped |= {"labels": {}, "annotations": {}}
-    if not dropped:
-        return observed, decoded
-    pod = changed_copy(pod, **dropped, too_large=message or pod.too_large or _TOO_MUCH_METADATA)
-    return replace(observed, pod=pod), replace(decoded, pod=pod)
+    return {**dropped, "too_large": message} if dropped else _NO_CHANGES
+
+
+def _without_uncounted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapping[str, Any]:
+    """The changes to a pod that counts for others."""
+    kept, message = dict[str, Any](), ""
+    if DecisionCost(pod).operations(0, limit) > limit:
+        message = _TOO_MANY_ITEMS_TO_COUNT
+        kept |= _counted_items(pod, limit, node_resources)
+    if max(len(pod.labels), len(pod.annotations)) > _COUNTED_METADATA_MAX:
+        message = message or pod.too_large or _TOO_MUCH_METADATA_TO_COUNT
+        for name in ("labels", "annotations"):
+            kept[name] = dict(islice(getattr(pod, name).items(), _COUNTED_METADATA_MAX))
+    return {**kept, "too_large": message} if kept else _NO_CHANGES
+
+
+def _counted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapping[str, Any]:
+    """What others lose without first. The terms come last, since they are for the pod itself: all of them or none."""
+    room = limit // ITEM_OPERATIONS
+
+    def within_room(items: Iterable[Item], size: Callable[[Item], int] = lambda _: 1) -> Iterator[Item]:
+        nonlocal room
+        for item in items:
+            if size(item) > room:
+                return
+            room -= size(item)
+            yield item
+
+    in_use = dict.fromkeys(name for name in pod.requests if name in _COUNTED_ALWAYS or name in node_resources)
+    resources = list(within_room(chain(in_use, (name for name in pod.requests if name not in in_use))))
+    kept: dict[str, Any] = {
+        **_READ_WHILE_IT_IS_PLACED,
+        "requests": {name: pod.requests[name] for name in resources},
+        "limits": {name: pod.limits[name] for name in resources if name in pod.limits},
+        "host_ports": tuple(within_room(pod.host_ports)),
+        "claims": tuple(within_room(pod.claims)),
+        "mounts": tuple(within_room(pod.mounts)),
+        "disks": tuple(within_room(pod.disks, lambda disk: len(disk.monitors) or 1)),
+    }
+    terms = DecisionCost(changed_copy(pod, **{**_ITEMS, "pod_affinity": pod.pod_affinity}))
+    left = room * ITEM_OPERATIONS
+    return kept if terms.operations(0, left) <= left else {**kept, "pod_affinity": None}

@@ -1,7 +1,7 @@
 """The watched resources: the path, the key and the events of each."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -17,6 +17,7 @@ from policysched.kube.decode.primitives import object_name
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi, PodGroupKey
+from policysched.model.pod_status import ObservedPod
 from policysched.model.storage import StorageKind
 from policysched.model.workloads import SelectorOwnerKind
 from policysched.scheduler.events import (
@@ -74,29 +75,26 @@ class WatchedResource(Generic[Emitted]):
     decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
 
 
-def _pod_update(
-    obj: Json, before: Any, *, decision_budget: int | None = None
-) -> tuple[PodUpdated | PodDeleted, object]:
-    return _pod_event(partial(decode_pod_update, obj), before, decision_budget)
+Keep = Callable[[DecodePod, Any], tuple[ObservedPod, object]]
+"""Decodes a pod and keeps of it what is read."""
+
+
+def _keep_all(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
+    return decode(before)
+
+
+def _pod_update(obj: Json, before: Any, *, keep: Keep = _keep_all) -> tuple[PodUpdated | PodDeleted, object]:
+    pod, decoded = keep(partial(decode_pod_update, obj), before)
+    return PodUpdated(pod), decoded
 
 
 def _large_pod_update(
-    line: bytes, before: Any, *, decision_budget: int | None = None
+    line: bytes, before: Any, *, keep: Keep = _keep_all
 ) -> tuple[PodUpdated | PodDeleted, object]:
     obj, spec_line = split_object(line)
     if spec_line is None:
-        return _pod_update(obj, before, decision_budget=decision_budget)
-    return _pod_event(partial(decode_large_pod_update, obj, spec_line), before, decision_budget)
-
-
-def _pod_event(
-    decode: DecodePod, before: Any, decision_budget: int | None
-) -> tuple[PodUpdated | PodDeleted, object]:
-    pod, decoded = (
-        decode(before)
-        if decision_budget is None
-        else decode_without_unread_items(decode, before, decision_budget)
-    )
+        return _pod_update(obj, before, keep=keep)
+    pod, decoded = keep(partial(decode_large_pod_update, obj, spec_line), before)
     return PodUpdated(pod), decoded
 
 
@@ -124,12 +122,18 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
 )
 
 
-def pods_within(decision_budget: int) -> WatchedResource[PodUpdated | PodDeleted]:
+def pods_within(
+    decision_budget: int, node_resources: Container[str] = ()
+) -> WatchedResource[PodUpdated | PodDeleted]:
     """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`)."""
+
+    def keep(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
+        return decode_without_unread_items(decode, before, decision_budget, node_resources)
+
     return replace(
         PODS,
-        decode_update=partial(_pod_update, decision_budget=decision_budget),
-        decode_line=partial(_large_pod_update, decision_budget=decision_budget),
+        decode_update=partial(_pod_update, keep=keep),
+        decode_line=partial(_large_pod_update, keep=keep),
     )
 
 

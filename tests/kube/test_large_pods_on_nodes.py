@@ -1,0 +1,153 @@
+"""Pods of a megabyte whose creator gives them a node: what others read of them counts, in little memory."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from policysched.evaluate.columns.pod_query import other_pod_context
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
+from policysched.evaluate.scalar.leaves import attribute
+from policysched.kube.decode.pods import decode_pod
+from policysched.kube.watch.resources import pods_within
+from policysched.model.pods import Pod
+from policysched.scheduler.events import PodUpdated
+from tests.builders import node, pod_manifest
+from tests.hostile import HOST, HOSTILE_SPECS, anti_affinity
+from tests.kube.test_pod_updates import line
+from tests.scheduler.rig import Rig
+
+Json = dict[str, Any]
+KUBE_DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
+GPU = "vendor.example/gpu"
+KEPT_BYTES_MAX, COUNT = 700_000, 2_500
+
+
+def on_a_node(spec: Json, name: str = "big", **metadata: Any) -> Json:
+    obj: Json = pod_manifest(name, namespace="tenant", **metadata) | {"status": {"phase": "Running"}}
+    obj["spec"] |= {**spec, "nodeName": "a"}
+    return obj
+
+
+def decode(obj: Json, decision_budget: int = DECISION_BUDGET_DEFAULT) -> tuple[PodUpdated, object]:
+    decode_line = pods_within(decision_budget, {GPU}).decode_line
+    assert decode_line is not None
+    event, decoded = decode_line(line(obj), None)
+    assert isinstance(event, PodUpdated)
+    return event, decoded
+
+
+def kept_pod(obj: Json, decision_budget: int = DECISION_BUDGET_DEFAULT) -> Pod:
+    return decode(obj, decision_budget)[0].pod.pod
+
+
+def _values(number: int) -> Json:
+    values = [f"v{number}-{index}" for index in range(10 * COUNT)]
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
+    return on_a_node(anti_affinity([{"topologyKey": HOST, "labelSelector": selector}]), f"p{number}")
+
+
+def _monitors(number: int) -> Json:
+    rbd = {"image": "i", "monitors": [f"m{number}-{index}" for index in range(COUNT)]}
+    return on_a_node({"volumes": [{"name": "v", "rbd": rbd}]}, f"p{number}")
+
+
+def _texts(field: str, number: int) -> Json:
+    return on_a_node({}, f"p{number}", **{field: {f"k{number}-{index}": "" for index in range(2 * COUNT)}})
+
+
+def _hostile(kind: str, number: int) -> Json:
+    return on_a_node(HOSTILE_SPECS[kind](COUNT + number), f"p{number}")
+
+
+SHAPES: Mapping[str, Callable[[int], Json]] = {
+    **{kind: partial(_hostile, kind) for kind in HOSTILE_SPECS},
+    "labels": partial(_texts, "labels"),
+    "annotations": partial(_texts, "annotations"),
+    "values of a term": _values,
+    "monitors of a disk": _monitors,
+}
+
+
+@pytest.mark.parametrize("shape", sorted(SHAPES))
+def test_a_pod_on_a_node_takes_little_memory_whatever_it_has(shape: str) -> None:
+    rig, kept = Rig(KUBE_DEFAULT, node("a"), node("b")), list[object]()
+    rig.handle(PodUpdated(decode_pod(pod_manifest("w0", labels={"app": "a"}))))
+    rig.settle()
+    pods = [SHAPES[shape](number) for number in range(4)]
+    tracemalloc.start()
+    try:
+        for obj in pods:
+            event, decoded = decode(obj)
+            rig.handle(event)
+            kept.append(decoded)  # as the reflector does
+        rig.handle(PodUpdated(decode_pod(pod_manifest("w1", labels={"app": "a"}))))
+        rig.settle()
+        gc.collect()
+        kept_bytes = tracemalloc.get_traced_memory()[0] // len(pods)
+    finally:
+        tracemalloc.stop()
+
+    assert kept_bytes < KEPT_BYTES_MAX
+
+
+def test_what_others_read_of_a_large_pod_on_a_node_counts() -> None:
+    obj = on_a_node(HOSTILE_SPECS["tolerations"](COUNT), cpu="3")
+    obj["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    obj["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    obj["spec"] |= anti_affinity([{"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "a"}}}])
+
+    kept, whole = kept_pod(obj), decode_pod(obj).pod
+
+    assert (kept.requests, kept.host_ports, kept.claims) == (whole.requests, whole.host_ports, whole.claims)
+    assert kept.pod_affinity == whole.pod_affinity
+    assert kept.scoring_requests_placed == whole.scoring_requests_placed
+    assert kept.tolerations == ()
+
+
+def test_of_thousands_of_resources_those_that_nodes_have_count() -> None:
+    obj = on_a_node(HOSTILE_SPECS["resources"](COUNT))
+    obj["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "3", GPU: "7"}
+
+    kept = kept_pod(obj)
+
+    assert (kept.requests["cpu"], kept.requests[GPU], len(kept.requests)) == (3_000, 7, 500)
+    assert kept.limits.keys() <= kept.requests.keys()
+
+
+def test_the_terms_of_a_pod_on_a_node_count_if_there_is_room_for_all_of_them() -> None:
+    few, many = (
+        on_a_node(HOSTILE_SPECS["anti-affinity by host that selects nothing"](n)) for n in (250, 500)
+    )
+
+    assert kept_pod(few) == decode_pod(few).pod
+    assert kept_pod(many).pod_affinity is None
+
+
+def test_no_policy_reads_an_item_that_is_not_known() -> None:
+    large = kept_pod(on_a_node(HOSTILE_SPECS["tolerations"](COUNT), cpu="1"))
+    small = kept_pod(on_a_node({}, cpu="1"))
+
+    def value(pod: Pod, *path: str) -> object:
+        return attribute("other", path)(other_pod_context(pod, None))
+
+    assert [value(large, "tolerations"), value(large, "images")] == [None, None]
+    assert [value(large, "requests", "cpu"), value(large, "requests", "gpu")] == [1_000, None]
+    assert [value(small, "tolerations"), value(small, "requests", "gpu")] == [(), 0]
+
+
+def test_a_total_leaves_out_a_pod_whose_items_are_not_known() -> None:
+    text = "policy test version 1\nfilter few require count(pods on node where {}) < 1\npreemption never\n"
+    large = decode(on_a_node(HOSTILE_SPECS["tolerations"](COUNT)))[0]
+    placed = []
+    for condition in ('not ("x" in other.tolerations)', 'other.namespace == "tenant"'):
+        rig = Rig(text.format(condition), node("a"))
+        rig.handle(large)
+        rig.handle(PodUpdated(decode_pod(pod_manifest("small", scheduler="test"))))
+        rig.settle()
+        placed.append(any(pod.node for pod in rig.scheduler.core.pods.values()))
+
+    assert placed == [True, False]
