@@ -1,7 +1,7 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
 A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and again once it
-has ended. So are thousands of labels, annotations or scheduling gates. A pod on a node, or nominated, counts for others: it is kept
+has ended. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node, or nominated, counts for others: it is kept
 with as many of the items that others read as a quarter of the budget allows. `Pod.too_large` says that items are missing.
 """
 
@@ -44,20 +44,20 @@ _ITEMS: Mapping[str, Any] = {
 
 _NO_CHANGES: Mapping[str, Any] = {}
 
-_METADATA_MAX = _GATES_MAX = 4096
+_METADATA_MAX = 256
+"""Of labels, and of annotations. Pods on nodes are indexed by each key of a label, which takes 0.8 KB."""
 _TOO_MUCH_METADATA = (
-    f"the pod has more than {_METADATA_MAX} labels and annotations; it is scheduled with fewer"
+    f"the pod has more than {_METADATA_MAX} labels or annotations; it is scheduled with fewer"
 )
+_GATES_MAX = 4096
 _TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is scheduled with fewer"
 
 _COUNTED_PART = 4
 """An operation is about a byte of what is kept of a pod on a node: half a megabyte by default."""
-_COUNTED_METADATA_MAX = 256
-"""Of labels, and of annotations. Pods on nodes are indexed by each key of a label, which takes 0.8 KB."""
 _COUNTED_ALWAYS = ("cpu", "memory", "ephemeral-storage")
 _IN_PART = "; it counts in part for others"
 _TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget){_IN_PART}"
-_TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_COUNTED_METADATA_MAX} labels or annotations{_IN_PART}"
+_TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or annotations{_IN_PART}"
 
 
 def decode_without_unread_items(
@@ -91,10 +91,12 @@ def decode_without_unread_items(
 
 def _has_less_metadata(pod: Pod) -> bool:
     """Whether the pod is known without labels and annotations that can be kept by now."""
-    if pod.too_large == _TOO_MUCH_METADATA:
-        return len(pod.labels) + len(pod.annotations) <= _METADATA_MAX
-    most = max(len(pod.labels), len(pod.annotations))
-    return pod.too_large == _TOO_MUCH_METADATA_TO_COUNT and most <= _COUNTED_METADATA_MAX
+    messages = (_TOO_MUCH_METADATA, _TOO_MUCH_METADATA_TO_COUNT)
+    return pod.too_large in messages and not _has_too_much_metadata(pod)
+
+
+def _has_too_much_metadata(pod: Pod) -> bool:
+    return max(len(pod.labels), len(pod.annotations)) > _METADATA_MAX
 
 
 def _without_items(pod: Pod, decision_budget: int) -> Mapping[str, Any]:
@@ -105,7 +107,7 @@ def _without_items(pod: Pod, decision_budget: int) -> Mapping[str, Any]:
     if len(pod.gates) > _GATES_MAX:
         message = message or _TOO_MANY_GATES
         dropped |= {**_ITEMS, "gates": ()}
-    if len(pod.labels) + len(pod.annotations) > _METADATA_MAX:
+    if _has_too_much_metadata(pod):
         message = message or pod.too_large or _TOO_MUCH_METADATA
         dropped |= {"labels": {}, "annotations": {}}
     return {**dropped, "too_large": message} if dropped else _NO_CHANGES
@@ -117,10 +119,10 @@ def _without_uncounted_items(pod: Pod, limit: int, node_resources: Container[str
     if DecisionCost(pod).operations(0, limit) > limit:
         message = _TOO_MANY_ITEMS_TO_COUNT
         kept |= _counted_items(pod, limit, node_resources)
-    if max(len(pod.labels), len(pod.annotations)) > _COUNTED_METADATA_MAX:
+    if _has_too_much_metadata(pod):
         message = message or pod.too_large or _TOO_MUCH_METADATA_TO_COUNT
         for name in ("labels", "annotations"):
-            kept[name] = dict(islice(getattr(pod, name).items(), _COUNTED_METADATA_MAX))
+            kept[name] = dict(islice(getattr(pod, name).items(), _METADATA_MAX))
     return {**kept, "too_large": message} if kept else _NO_CHANGES
 
 
