@@ -14,7 +14,7 @@ from tests.e2e.deployed import DEPLOY, manifests, refused
 from tests.e2e.program import kubectl
 
 ADMISSION = DEPLOY / "admission"
-COMPONENTS = ("scheduler-names", "trusted-metadata", "node-metrics")
+COMPONENTS = ("scheduler-names", "trusted-metadata", "node-metrics", "node-names")
 TEAM = "/api/v1/namespaces/team/pods"
 DRY_RUN = {"dryRun": "All"}
 
@@ -161,6 +161,40 @@ def test_nodes_report_no_metrics_of_their_own(control_plane: ControlPlane) -> No
                 "/api/v1/nodes/a", {"metadata": {"annotations": {"congestion-factor": "9"}}}
             )
         )
+
+
+def test_pods_name_no_nodes_by_themselves(control_plane: ControlPlane) -> None:
+    api = control_plane.api
+    control_plane.add_node(ready_node("a"))
+    kubelet = control_plane.api_as(control_plane.client("system:node:a", "system:nodes"))
+    mirror = pod("static", nodeName="a")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "a", "controller": True}
+    owner["uid"] = api.get("/api/v1/nodes/a")["metadata"]["uid"]
+    mirror["metadata"] |= {
+        "annotations": {"kubernetes.io/config.mirror": "x"},
+        "ownerReferences": [owner],
+        "namespace": "team",
+    }
+
+    def create(namespace: str = "team") -> object:
+        return api.post(f"/api/v1/namespaces/{namespace}/pods", pod("placed", nodeName="a"), **DRY_RUN)
+
+    with component(control_plane, "node-names", create):
+        assert (
+            "pods of namespace team may not name the node they run on (a): the namespace does not have the label "
+            "nodes.policysched.dev/named=allowed"
+        ) in (message(create) or "")
+        control_plane.create_default_service_account("kube-system")
+        create("kube-system")
+        kubelet.post(TEAM, mirror, **DRY_RUN)
+        api.post(TEAM, pod("web"))
+        to_node = {"target": {"kind": "Node", "name": "a"}, "metadata": {"name": "web"}}
+        api.post(f"{TEAM}/web/binding", to_node)
+
+        kubectl(
+            control_plane.kubeconfig_path, "label", "namespace", "team", "nodes.policysched.dev/named=allowed"
+        )
+        wait_for(lambda: refused(create) is None, "the label to count")
 
 
 def bind(control_plane: ControlPlane, role: str) -> None:
