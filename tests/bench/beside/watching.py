@@ -48,6 +48,7 @@ async def watch(world: World, path: str, selector: str, version: str, times_s: l
             *lines, rest = (rest + chunk).split(b"\n")
             added = sum(line.startswith(b'{"type":"ADDED"') for line in lines)
             times_s.extend([time.monotonic()] * added)
+    raise AssertionError(f"the API server ended the watch of {path}, as it does if this process is too slow")
 
 
 async def watch_all(world: World, version: str, observed: Seen) -> None:
