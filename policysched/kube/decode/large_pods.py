@@ -1,8 +1,9 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
 A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and again once it
-has ended. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node, or nominated, counts for others: it is kept
-with as many of the items that others read as a quarter of the budget allows. `Pod.too_large` says that items are missing.
+has ended. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node, or nominated, counts for
+others: it is kept with as many of the items that others read as a quarter of the budget allows. `Pod.too_large` says that items are
+missing.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
