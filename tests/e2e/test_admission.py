@@ -106,6 +106,12 @@ def test_a_namespace_writes_the_trusted_keys_of_its_labels(control_plane: Contro
         for way in ("", "/status"):
             assert "groupPriority" in (message(lambda way=way: api.patch(api_path + way, rank)) or ""), way  # type: ignore[misc]
         api.patch(api_path, {"metadata": {"labels": {"app": "other"}}})
+        many = {f"key-{index}": "" for index in range(257)}
+        for kind in ("labels", "annotations"):
+            change = {"metadata": {kind: many}}
+            assert "no more than 256 labels" in (
+                message(lambda change=change: api.patch(api_path, change)) or ""
+            )  # type: ignore[misc]
         applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", **rank["metadata"]}}
         apply = {"content_type": "application/apply-patch+yaml", "fieldManager": "test"}
         assert "groupPriority" in (message(lambda: api.patch(api_path, applied, **apply)) or "")

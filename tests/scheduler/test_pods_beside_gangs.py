@@ -6,6 +6,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.queue.entries import QueueState
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_pauses import (
@@ -72,6 +73,26 @@ def test_pods_with_quotas_of_another_policy_are_bound_between_the_pieces_of_a_ga
 
     assert bound_before_the_gang(scheduler) == ["p"]
     assert "waits for quota" in str(scheduler.pending_message("q"))
+
+
+def test_a_pod_that_may_take_back_quota_is_attempted_at_the_end_of_a_gangs_attempt() -> None:
+    """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
+    quota = 'quota team by pod.namespace { "a" { cpu = 4 borrow any } "default" { cpu = 4 borrow any } others unlimited }\n'
+    own = POLICIES["plain.policy"].replace("preemption never\n", "") + quota
+    scheduler = rig(
+        *[node(f"n{index}", cpu="9") for index in range(4)],
+        *gang(8),
+        policies={**POLICIES, "plain.policy": own},
+    )
+    borrowed = [pod(f"a{i}", namespace="a", cpu="2", scheduler="plain") for i in range(4)]
+    scheduler.observe(*[placed(each, "n0") for each in borrowed])
+    decide_until_pause(scheduler)
+
+    scheduler.observe(plain("p", cpu="3"))
+    decide_until_pause(scheduler)
+
+    (entry,) = [each for each in scheduler.scheduler._core.pods.values() if each.pod.name == "p"]
+    assert (entry.attempts, entry.state) == (0, QueueState.ACTIVE)
 
 
 def in_the_last_pause() -> Rig:

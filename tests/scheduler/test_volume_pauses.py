@@ -210,3 +210,21 @@ def test_a_planted_mistake_is_found(
 
     with pytest.raises(AssertionError):
         check()
+
+
+@pytest.mark.parametrize("placed", [2, 3, 4])
+def test_members_that_are_placed_again_keep_volumes_whose_class_changed_in_a_pause(placed: int) -> None:
+    """Before, the search that takes members back raised: what they had passed was computed again."""
+    policy = SPREAD.replace(
+        "include kube_default",
+        "filter node_resources_fit\nfilter volume_binding\nscore node_resources_fit weight 1",
+    )
+    scheduler = paused("1", "1", "1", "1", "4", "4", "4", placed=1, policy=policy, of_class="made")
+    second = [4000] * min(placed, 3) + [1000] * max(0, placed - 3)
+    while [each.pod.requests["cpu"] for each, _ in attempts_pause(scheduler).search.fits] != second:
+        decide_until_pause(scheduler)
+
+    scheduler.handle(e.StorageObjectUpdated(storage_class("made", "csi.example.com", zones=("elsewhere",))))
+
+    scheduler.settle()  # with the invariants: no attempt has raised
+    assert "internal error" not in str(scheduler.pending_message("g0"))

@@ -252,7 +252,8 @@ class OracleChecker:
         return self._evict_for_gang(gang, placement, now_ns)
 
     def _check_gang_placements(self, gang: QueuedGang, gang_placement: GangPlacement) -> None:
-        """Place the members in order without their victims, evaluate each, and restore the ledger."""
+        """Remove all victims, as members may need those of later ones, place the members in order, evaluate each, and restore
+        the ledger."""
         ledger = self._core.cache.ledger
         assumed: list[PodUid] = []
         removed: list[tuple[Placement, PlacementState]] = []
@@ -271,6 +272,8 @@ class OracleChecker:
                     continue
                 removed.append((placement, ledger.state(victim.uid)))
                 ledger.remove(victim.uid)
+        for member in gang_placement.members:
+            pod = member.pod.pod
             with self._beside.left_out_for(pod, member.node):
                 explanation = evaluate(
                     self._core.policies.running[gang.policy].program,

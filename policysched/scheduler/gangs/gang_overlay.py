@@ -39,10 +39,12 @@ def present_overlay(core: SchedulerCore, gang: QueuedGang, search: GangSearchRes
 
 
 def add_member(overlay: Overlay, pod: PendingPod, success: AttemptSuccess) -> None:
-    """With the volumes that it has reserved. One with devices is placed on no other overlay."""
+    """With the volumes and devices that it has reserved."""
     overlay.add_pod(pod.pod, success.node)
-    if success.prebind_work is not None and success.prebind_work.volumes is not None:
-        overlay.reserve_volumes(pod.uid, success.prebind_work.volumes.choice, success.node)
+    if (work := success.prebind_work) is not None:
+        overlay.reserve_devices(work.devices)
+        if work.volumes is not None:
+            overlay.reserve_volumes(pod.uid, work.volumes.choice, success.node)
 
 
 def present_quotas(core: SchedulerCore, gang: QueuedGang, search: GangSearchResult) -> QuotaUsage | None:

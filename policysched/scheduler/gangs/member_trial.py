@@ -8,7 +8,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
+from policysched.scheduler.gangs.gang_overlay import add_member, gang_overlay, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.queue.entries import PendingPod
@@ -100,11 +100,16 @@ class MemberTrial:
         return self.evaluate(pod, nodes)
 
     def place(self, pod: PendingPod, success: AttemptSuccess) -> Steps[AttemptSuccess]:
-        """Place the member. Returns the result with its prebind work."""
+        """Place the member. Returns the result with its prebind work. One that was placed before keeps its volumes: what a storage
+        class allows may have changed in a pause."""
         if self._quotas is not None:
             self._quotas.add(self._core.quotas.charge_of(pod.pod))
-        work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._pauses.now_ns)
-        success = replace(success, prebind_work=work)
+        if success.prebind_work is None:
+            work = self._attempts.add_to_overlay(pod, success.node, self._overlay, self._pauses.now_ns)
+            success = replace(success, prebind_work=work)
+        else:
+            add_member(self._overlay, pod, success)
+        work = success.prebind_work
         self._search.has_reservations |= work is not None and bool(work.devices)
         self._search.fits.append((pod, success))
         yield from ()

@@ -214,7 +214,8 @@ class Pause:
             core.queue.join_group(pod, group, now_ns)
             core.report_pending(pod, group.reason, group.message, now_ns)
             return False
-        if not self._can_be_decided(pod):
+        may_reclaim = refusal is not None and refusal.account.plan.allows_preemption
+        if may_reclaim or not self._can_be_decided(pod):
             self._wait(pod)
             return False
         pod.attempts += 1
