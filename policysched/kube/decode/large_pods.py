@@ -22,7 +22,7 @@ DecodePod = Callable[[DecodedPod | None], _DecodedUpdate]
 """Decodes a pod with what was decoded before."""
 Item = TypeVar("Item")
 
-_READ_WHILE_IT_IS_PLACED: Mapping[str, Any] = {
+_READ_TO_PLACE_IT: Mapping[str, Any] = {
     "node_selector": {},
     "tolerations": (),
     "affinity": None,
@@ -33,7 +33,7 @@ _READ_WHILE_IT_IS_PLACED: Mapping[str, Any] = {
     "extended": (),
 }
 _ITEMS: Mapping[str, Any] = {
-    **_READ_WHILE_IT_IS_PLACED,
+    **_READ_TO_PLACE_IT,
     "pod_affinity": None,
     "host_ports": (),
     "claims": (),
@@ -80,9 +80,8 @@ def decode_without_unread_items(
     pod, changes = observed.pod, _NO_CHANGES
     if not is_counted:
         changes = _without_items(pod, decision_budget)
-    elif (
-        observed.node or pod.too_large or _without_items(pod, decision_budget)
-    ):  # else it may be decided about
+    elif observed.node or pod.too_large or _without_items(pod, decision_budget):
+        # Otherwise it is only nominated, and is still to be decided about: that needs all of it.
         changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, node_resources)
     if not changes:
         return observed, decoded
@@ -128,7 +127,8 @@ def _without_uncounted_items(pod: Pod, limit: int, node_resources: Container[str
 
 
 def _counted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapping[str, Any]:
-    """What others lose without first. The terms come last, since they are for the pod itself: all of them or none."""
+    """The first items within the limit, the amounts that others need most before the rest. The affinity terms come last, all or none,
+    since they are for the pod itself."""
     room = limit // ITEM_OPERATIONS
 
     def within_room(items: Iterable[Item], size: Callable[[Item], int] = lambda _: 1) -> Iterator[Item]:
@@ -142,7 +142,7 @@ def _counted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapp
     in_use = dict.fromkeys(name for name in pod.requests if name in _COUNTED_ALWAYS or name in node_resources)
     resources = list(within_room(chain(in_use, (name for name in pod.requests if name not in in_use))))
     kept: dict[str, Any] = {
-        **_READ_WHILE_IT_IS_PLACED,
+        **_READ_TO_PLACE_IT,
         "requests": {name: pod.requests[name] for name in resources},
         "limits": {name: pod.limits[name] for name in resources if name in pod.limits},
         "host_ports": tuple(within_room(pod.host_ports)),

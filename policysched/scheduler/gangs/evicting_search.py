@@ -87,9 +87,8 @@ class EvictingSearch:
     result: GangSearchResult = field(init=False)  # for pauses
     was_paused: bool = field(init=False, default=False)
     overlay: Overlay = field(init=False)
-    usage: QuotaUsage | None = field(
-        init=False
-    )  # of the quotas, with the placements; None: there are none, or they are judged later
+    # Of the quotas, with the placements; None: there are none, or they are judged later.
+    usage: QuotaUsage | None = field(init=False)
     placements: list[MemberPlacement] = field(init=False, default_factory=list)
     budgets: BudgetsAfterEvictions = field(init=False)
     first_message: str | None = field(init=False, default=None)

@@ -48,9 +48,8 @@ class GangSearchResult:
     )  # that are not on the overlay, from these nodes
     wanted: object = None  # what the gang needs, as far as it can change in a pause
     overlay: Overlay | None = None  # with the members that have a node; None: to be made again
-    has_reservations: bool = (
-        False  # of devices, on the overlay: it cannot follow; with victims also of volumes
-    )
+    # On the overlay, of devices, with victims also of volumes: it cannot follow the cluster in a pause.
+    has_reservations: bool = False
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all

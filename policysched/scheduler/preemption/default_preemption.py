@@ -202,6 +202,7 @@ class DefaultPreemption:
         eviction_blocked: Callable[[Pod], bool],
         forget_rights: Callable[[], None] = lambda: None,
     ) -> GangSearchContext:
+        """What a search for the gang asks of the evictions that are under way."""
         is_leaving = self.evictions.leaving.as_seen_by(gang.namespace)
         return GangSearchContext(
             equivalence_keys=equivalence_keys,
