@@ -91,8 +91,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
-        self._ends_attempt: Steps[bool] | None = None  # of the pause: whether it is given up
-        self._failed_beside: list[tuple[PendingPod, int]] = []
+        self._failed_beside: list[tuple[PendingPod, int, bool]] = []
         self._searching: dict[QueueEntry, _Attempt] = {}
         self._last_run: _Attempt | None = None
         self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
@@ -105,7 +104,7 @@ class AttemptRunner:
 
     @property
     def paused(self) -> bool:
-        return self._pause is not None and self._ends_attempt is None
+        return self._pause is not None and not self._pause.is_asking
 
     def advance(self, cost_max: int | None, now_ns: int) -> None:
         """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
@@ -256,7 +255,7 @@ class AttemptRunner:
         pause, attempt = self._pause, self._attempt
         assert pause is not None and attempt is not None, "no attempt is paused"
         self._running = attempt.entry, attempt.attempts_before
-        ends_attempt = self._asks_whether_to_end(pause, cost_max, now_ns)
+        ends_attempt = pause.ask_whether_to_end(cost_max, now_ns)
         if ends_attempt is None:
             self._last_run = attempt
             return
@@ -274,24 +273,12 @@ class AttemptRunner:
             self._last_run.has_failed = pause.decide(pod, now_ns)
             return
         self._end_pause()
-        self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed)
+        others_wait = self._core.queue.has_active or any(
+            may_preempt for *_, may_preempt in self._failed_beside
+        )
+        self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed, others_wait=others_wait)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
-
-    def _asks_whether_to_end(self, pause: Pause, cost_max: int | None, now_ns: int) -> bool | None:
-        """None: a slice of it is over, and the cluster must not change before the next one."""
-        if self._ends_attempt is None:
-            pause.note_changes()
-            self._ends_attempt = pause.ends_attempt(now_ns)
-        cost = 0
-        while cost_max is None or cost < cost_max:
-            try:
-                cost += next(self._ends_attempt)
-            except StopIteration as end:
-                self._ends_attempt = None
-                ends: bool = end.value
-                return ends
-        return None
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
@@ -422,12 +409,13 @@ class AttemptRunner:
     def _end_pause(self) -> None:
         if self._pause is not None:
             self._failed_beside += self._pause.failed
-        self._pause = self._ends_attempt = self._core.queue.attempting = None
+        self._pause = self._core.queue.attempting = None
 
     def _return_failed(self) -> None:
         """The attempt is over: nothing passes the pods that failed beside it any more, if it was not for an error since."""
-        for pod, backoff_until_ns in self._failed_beside:
+        for pod, backoff_until_ns, may_preempt in self._failed_beside:
             if pod.backoff_until_ns == backoff_until_ns:
+                pod.backoff_until_ns = 0 if may_preempt else backoff_until_ns
                 self._core.queue.end_error_backoff(pod)
         self._failed_beside.clear()
 

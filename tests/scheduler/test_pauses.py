@@ -484,8 +484,8 @@ def test_a_change_in_the_first_of_two_pauses_of_a_step_is_not_forgotten() -> Non
     attempts = rig(*gang(2)).scheduler._attempts._gang_attempts
     attempts.begin(0)
 
-    attempts.resume(1, cluster_changed=True)
-    attempts.resume(2, cluster_changed=False)
+    attempts.resume(1, cluster_changed=True, others_wait=False)
+    attempts.resume(2, cluster_changed=False, others_wait=False)
 
     assert attempts._pauses.cluster_changed
 

@@ -95,6 +95,41 @@ def test_a_pod_that_may_take_back_quota_is_attempted_at_the_end_of_a_gangs_attem
     assert (entry.attempts, entry.state) == (0, QueueState.ACTIVE)
 
 
+PREEMPTING = POLICIES | {"plain.policy": POLICIES["plain.policy"].replace("never", "{ victims = any }")}
+
+
+def beside_full_nodes() -> Rig:
+    scheduler = rig(
+        *[node(f"n{index}", cpu="9") for index in range(4)],
+        *[placed(pod(f"low{index}", cpu="5", priority=-1), f"n{index}") for index in range(4)],
+        *gang(8),
+        policies=PREEMPTING,
+    )
+    decide_until_pause(scheduler)
+    return scheduler
+
+
+def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_a_gangs_attempt() -> None:
+    """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
+    scheduler = beside_full_nodes()
+    scheduler.observe(plain("p", cpu="5"))
+    decide_until_pause(scheduler)
+    scheduler.observe(*gang(8, name="next"))
+
+    while not scheduler.placements():
+        decide_until_pause(scheduler)
+
+    assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
+
+
+def test_pods_behind_one_that_may_preempt_do_not_wait_for_the_end_of_the_attempt() -> None:
+    scheduler = beside_full_nodes()
+    scheduler.observe(plain("p", cpu="5"), plain("q"))
+
+    assert bound_before_the_gang(scheduler) == ["q"]
+    assert scheduler.of(c.Evict)
+
+
 def in_the_last_pause() -> Rig:
     scheduler = paused(OF_NINE)
     while len(attempts_pause(scheduler).search.fits) < 7:

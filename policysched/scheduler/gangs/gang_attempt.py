@@ -92,9 +92,9 @@ class GangAttempts:
         self.has_failed = False
         self._core.queue.missed_events.clear()
 
-    def resume(self, now_ns: int, *, cluster_changed: bool) -> None:
-        """The attempt continues after a pause."""
-        self._pauses.now_ns, self._pauses.others_wait = now_ns, self._core.queue.has_active
+    def resume(self, now_ns: int, *, cluster_changed: bool, others_wait: bool) -> None:
+        """The attempt continues after a pause. `others_wait`: entries that no pause decides."""
+        self._pauses.now_ns, self._pauses.others_wait = now_ns, others_wait
         # One step may pause several times before the search reads it.
         self._pauses.cluster_changed |= cluster_changed
         self._pauses.count += 1

@@ -50,8 +50,10 @@ class Pause:
     cost_left: int
     overtaking: bool
     cluster_changed: bool = False
-    failed: list[tuple[PendingPod, int]] = field(default_factory=list)
-    """Pods without a node, and when their backoffs end. Nothing waits for them until the attempt ends."""
+    failed: list[tuple[PendingPod, int, bool]] = field(default_factory=list)
+    """Pods without a node, when their backoffs end, and whether they may evict others, so that they are attempted as soon as the
+    attempt ends. Nothing waits for them until then."""
+    _ends: Steps[bool] | None = None
     _waiting_policies: set[str] = field(default_factory=set)
     _version: object = None
     _nominations: object = None
@@ -75,6 +77,26 @@ class Pause:
         self._volumes_stamp = self.core.cache.volumes.stamp
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether `ask_whether_to_end` has more to do. The cluster must not change before."""
+        return self._ends is not None
+
+    def ask_whether_to_end(self, cost_max: int | None, now_ns: int) -> bool | None:
+        """A slice of `ends_attempt`. None: it is not over."""
+        if self._ends is None:
+            self.note_changes()
+            self._ends = self.ends_attempt(now_ns)
+        cost = 0
+        while cost_max is None or cost < cost_max:
+            try:
+                cost += next(self._ends)
+            except StopIteration as end:
+                self._ends = None
+                ends: bool = end.value
+                return ends
+        return None
 
     def ends_attempt(self, now_ns: int) -> Steps[bool]:
         """Whether the search is of no use any more: the gang was requeued or needs something else, its namespace changed, a
@@ -222,14 +244,27 @@ class Pause:
         success = self._find_node(pod, now_ns) if early is None else None
         if success is not None:
             self._assume(pod, success, now_ns)
-        elif early is None and isinstance(attempts.evaluate(pod, None, now_ns), AttemptSuccess):
+            return False
+        alone = None if early is not None else attempts.evaluate(pod, None, now_ns)
+        if isinstance(alone, AttemptSuccess):
             pod.attempts -= 1
             self._wait(pod)
-        else:
-            self.enqueuer.back_off(pod, now_ns)
-            self.failed.append((pod, pod.backoff_until_ns))
-            return True
-        return False
+            return False
+        self.enqueuer.back_off(pod, now_ns)
+        may_preempt = alone is not None and alone.node_count > 0 and self._may_preempt(pod)
+        pod.attempts -= may_preempt
+        self.failed.append((pod, pod.backoff_until_ns, may_preempt))
+        return True
+
+    def _may_preempt(self, pod: PendingPod) -> bool:
+        """Whether an attempt of the pod might evict others. It would back off in the pauses of one gang after the other."""
+        lowest = self.core.cache.ledger.lowest_priority
+        is_higher = lowest is not None and lowest < pod.pod.priority
+        return (
+            is_higher
+            and pod.pod.preemption_policy != "Never"
+            and self.core.plan(pod.policy).allows_preemption
+        )
 
     def _assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
         quotas = self._quotas_for(pod)
