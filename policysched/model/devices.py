@@ -291,7 +291,8 @@ RESERVED_FOR_MAX = 256
 @dataclass(frozen=True, slots=True)
 class ResourceClaim:
     """`spec_text` is the spec as text, or a digest of it; claims with equal text have equal requests. `for_extended_resources`:
-    created by a scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved."""
+    created by a scheduler for the extended resources of the pod that owns it; its `uid` is "" while it is only reserved. `finalizers`
+    None: very many."""
 
     key: ResourceClaimKey
     uid: str
@@ -304,7 +305,7 @@ class ResourceClaim:
     configs: tuple[DeviceClaimConfig, ...]
     allocation: DeviceAllocation | None
     reserved_for: tuple[ClaimConsumer, ...]
-    finalizers: tuple[str, ...]
+    finalizers: tuple[str, ...] | None
     for_extended_resources: bool = False
     device_statuses: tuple[DeviceStatus, ...] = ()
     _selectors: tuple[str, ...] = field(init=False, repr=False, compare=False)

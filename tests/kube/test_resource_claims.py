@@ -90,7 +90,7 @@ def status_of(driver: str) -> Json:
 
 def wanted(server: Server) -> ClaimToReserve:
     """What is decided on the claim as it stands: g0 of node a, if it has nothing."""
-    claim = devices.decode_resource_claim(server.claim)
+    claim = devices.decode_watched_claim(server.claim)
     stock = AvailableDevices(world(device_slice("a", gpu("g0"), gpu("g1")), claim))
     choice = choose_devices(user("web", "c"), PodResourceClaims((claim,)), node("a"), stock)
     assert not isinstance(choice, str)
@@ -104,6 +104,23 @@ def wanted(server: Server) -> ClaimToReserve:
         claim.reserved_for,
         AT_NS,
         claim.allocation,
+    )
+
+
+@pytest.mark.parametrize("others", [64, 65, 20_000])
+def test_of_very_many_finalizers_none_is_kept_and_none_is_lost(others: int) -> None:
+    names = [f"tenant.example/{number}" for number in range(others)]
+    server = Server(finalizers=names)
+    what = wanted(server)
+
+    version = written(server, what)
+
+    assert len(what.finalizers or ()) <= 64
+    assert server.claim["metadata"]["finalizers"] == [*names, FINALIZER]
+    assert (server.has, server.reserved, str(version)) == (
+        ["g0"],
+        ["web"],
+        server.claim["metadata"]["resourceVersion"],
     )
 
 

@@ -254,7 +254,7 @@ STORAGE_RESOURCES = (
 def _device_resource(
     kind: DeviceKind, path: str
 ) -> WatchedResource[DeviceObjectUpdated | DeviceObjectDeleted | DeviceKindServed]:
-    read = devices.DEVICE_DECODERS[kind]
+    read = devices.decode_watched_claim if kind == "ResourceClaim" else devices.DEVICE_DECODERS[kind]
 
     def gone(key: str) -> DeviceObjectDeleted:
         namespace, _, name = key.rpartition("/")

@@ -89,8 +89,9 @@ async def delete_claim(api: ClaimDeletionApi, command: DeleteExtendedClaim) -> s
             # Users of the namespace can edit what says that it is the pod's. It holds its devices as long as it exists.
             return "" if claim.allocation is None else None
         uid = claim.uid
-        if resource_claims.FINALIZER in claim.finalizers:
-            remaining = [name for name in claim.finalizers if name != resource_claims.FINALIZER]
+        finalizers = claim.finalizers or ()
+        if resource_claims.FINALIZER in finalizers:
+            remaining = [name for name in finalizers if name != resource_claims.FINALIZER]
             meta = {"uid": claim.uid, "resourceVersion": str(claim.version), "finalizers": remaining or None}
             await api.patch(path, {"metadata": meta})
         await api.delete(path, {"preconditions": {"uid": claim.uid}})

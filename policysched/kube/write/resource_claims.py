@@ -60,24 +60,28 @@ async def reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: Claim
 
 
 async def _reserve_claim(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
-    pending = claim
+    remaining = await _remaining_write(api, claim, pod) if claim.finalizers is None else claim
     for _ in range(CONFLICTS_MAX):
+        if isinstance(remaining, int):
+            return remaining
         try:
-            if pending.allocation is not None and FINALIZER not in pending.finalizers:
-                finalizers = (*pending.finalizers, FINALIZER)
-                answer = await api.patch(
-                    resource_claim_path(pending.claim), _metadata_patch(pending, finalizers=list(finalizers))
-                )
-                pending = replace(pending, version=resource_version_of(answer), finalizers=finalizers)
-            return resource_version_of(
-                await api.patch(f"{resource_claim_path(pending.claim)}/status", _status_patch(pending, pod))
-            )
+            return await _write_reservation(api, remaining, pod)
         except Conflict:
             remaining = await _remaining_write(api, claim, pod)
-            if isinstance(remaining, int):
-                return remaining
-            pending = remaining
+    if isinstance(remaining, int):
+        return remaining
     raise ClaimNotReserved(f"claim {claim.claim} conflicted {CONFLICTS_MAX} times in a row")
+
+
+async def _write_reservation(api: ResourceClaimApi, claim: ClaimToReserve, pod: ClaimConsumer) -> int:
+    """Returns the version that has it."""
+    finalizers = claim.finalizers or ()
+    if claim.allocation is not None and FINALIZER not in finalizers:
+        patch = _metadata_patch(claim, finalizers=[*finalizers, FINALIZER])
+        answer = await api.patch(resource_claim_path(claim.claim), patch)
+        claim = replace(claim, version=resource_version_of(answer))
+    answer = await api.patch(f"{resource_claim_path(claim.claim)}/status", _status_patch(claim, pod))
+    return resource_version_of(answer)
 
 
 async def _remaining_write(
