@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 from policysched.cluster.counted_set import CountedSet
 from policysched.model.identifiers import PodUid
-from policysched.model.pods import HostPort, Pod
+from policysched.model.pods import HostPort, HostPortNumbers, Pod
 
-UsedPort = HostPort | tuple[str, int]
-"""A host port with its address, or its protocol and number alone."""
+UsedPort = HostPort | tuple[str, int] | HostPortNumbers
+"""A host port with its address, or its protocol and number alone, or all of a pod that has very many."""
+MANY_PORTS: UsedPort = ("", 0)
+"""Among the ports of a node where some are `HostPortNumbers`."""
 UsedDisk = tuple[tuple[str, ...], bool]
 """An identity of a disk, and whether its use is read-only."""
 
@@ -66,5 +68,7 @@ class NodeUsage:
         self.scoring_memory_bytes += sign * pod.scoring_requests_placed[1]
         for port in pod.host_ports:
             self.ports.add((port, (port.protocol, port.port)), sign)
+        if pod.host_port_numbers:
+            self.ports.add((MANY_PORTS, *pod.host_port_numbers), sign)
         for disk in pod.disks:
             self.disks.add([(identity, disk.read_only) for identity in disk.identities], sign)

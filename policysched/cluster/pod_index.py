@@ -75,6 +75,7 @@ def compact_ended_pod(pod: Pod) -> Pod:
         node_selector={},
         affinity=None,
         host_ports=(),
+        host_port_numbers=(),
         image_volumes=(),
         gates=(),
         pod_affinity=None,

@@ -9,10 +9,10 @@ from typing import Any
 
 from policysched.kube.client.api import ApiClient, ApiStatusError
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.errors import MalformedObject, log_malformed
 from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import Reflector, ReflectorSettings
-from policysched.kube.watch.resources import WatchedResource
+from policysched.kube.watch.resources import NODES, WatchedResource
 from policysched.kube.write.recent_keys import RecentKeys
 from policysched.scheduler.events import Event, Synced
 
@@ -42,6 +42,7 @@ class ReflectorSet:
         self._settings = settings
         self._run_beside = run_beside
         self._pending_lists = 0
+        self._nodes_listed: asyncio.Event | None = None
         self._unserved: dict[str, ApiStatusError] = {}
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
@@ -52,8 +53,10 @@ class ReflectorSet:
     ) -> dict[str, Coroutine[Any, Any, None]]:
         """The coroutines to run, by kind; they post every object. Call once: `Synced` follows when all are listed."""
         self._pending_lists = len(resources)
+        if any(resource.kind == NODES.kind for resource in resources):
+            self._nodes_listed = asyncio.Event()
         return {
-            resource.kind: self.add_reflector(resource, self._post, self._first_list_callback())
+            resource.kind: self.add_reflector(resource, self._post, self._first_list_callback(resource.kind))
             for resource in resources
         }
 
@@ -72,17 +75,20 @@ class ReflectorSet:
             on_malformed=self._on_malformed,
             on_unserved=partial(self._on_unserved, resource.kind),
             run_beside=self._run_beside,
+            before_large=self._nodes_listed,  # of a large pod, what nodes have is kept
         )
         self.reflectors.append(reflector)
         return reflector.run()
 
-    def _first_list_callback(self) -> Callable[[], None]:
+    def _first_list_callback(self, kind: str) -> Callable[[], None]:
         first = True
 
         def listed() -> None:
             nonlocal first
             if first:
                 first = False
+                if kind == NODES.kind and self._nodes_listed is not None:
+                    self._nodes_listed.set()
                 self._pending_lists -= 1
                 if self._pending_lists == 0:
                     self._log_unserved()
@@ -109,11 +115,4 @@ class ReflectorSet:
         if (key := (malformed.kind, malformed.name)) in lately:
             return
         lately.note(key, now_s)
-        log.warning(
-            "skipped a malformed object",
-            extra={
-                "object": f"{malformed.kind} {malformed.name}",
-                "field": malformed.field,
-                "error": malformed.reason,
-            },
-        )
+        log_malformed(malformed)

@@ -27,6 +27,7 @@ from policysched.kube.watch.resources import (
     SELECTOR_OWNERS,
     STORAGE_RESOURCES,
     pods_within,
+    with_node_resources,
 )
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.report_content import EventContent, EventObject
@@ -86,9 +87,11 @@ class ExtenderApp(DaemonApp):
 
     def _background_tasks(self) -> Tasks:
         server = self.extender_server
-        pods = pods_within(server.limits.decision_budget, server.node_resources)
+        node_resources = set[str]()
+        nodes = with_node_resources(NODES, node_resources)
+        pods = pods_within(server.limits.decision_budget, node_resources)
         parts = self._reflector_set.add_cluster_reflectors(
-            (NAMESPACES, NODES, pods, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
+            (NAMESPACES, nodes, pods, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
         )
         return parts | self._policy_tasks() | self._report_tasks() | {"core": self._process_events()}
 

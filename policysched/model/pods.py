@@ -1,6 +1,6 @@
 """Pods, as far as scheduling reads them: the spec, not the node that a pod runs on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,6 +9,8 @@ from policysched.model.identifiers import NodeName, PodUid, ResourceClaimKey, Vo
 from policysched.model.nodes import Resources
 from policysched.model.pod_groups import GroupReference, PodGroup
 from policysched.model.storage import CsiVolume, Disk
+
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,27 @@ class HostPort:
     ip: str
     protocol: str
     port: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostPortNumbers:
+    """Host ports of a pod that has very many, of one protocol, as if each were on all addresses. `bits`: one for each number, as
+    hexadecimal digits of four numbers each."""
+
+    protocol: str
+    bits: str
+
+    @classmethod
+    def of(cls, protocol: str, numbers: Iterable[int]) -> "HostPortNumbers":
+        """Numbers that are no port are left out."""
+        digits = [0] * (PORT_MAX // 4 + 1)
+        for number in numbers:
+            if 0 < number <= PORT_MAX:
+                digits[number // 4] |= 1 << number % 4
+        return cls(protocol, "".join([f"{digit:x}" for digit in digits]))
+
+    def __contains__(self, number: int) -> bool:
+        return 0 < number <= PORT_MAX and bool(int(self.bits[number // 4], 16) >> number % 4 & 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +99,8 @@ class Pod:
     has a deletionTimestamp, so topology spread does not count it. `ready`: it is on a node and its condition Ready is `True`. `owner_api`, `owner_kind` and `owner_name` describe
     its controller ("" without one). `required_features` must be among the node's declared features. `uncovered` names
     the fields that the pod uses and no built-in supports. `too_large`: why it is not known whole, so that it is not decided
-    about (`kube.decode.large_pods`).
+    about (`kube.decode.large_pods`); `dropped`: the fields of which items are not known; `host_port_numbers`: its host ports
+    instead of `host_ports`.
 
     `claims` are its volumes with a claim, in order; `disks` the inline volumes that pods cannot share freely; `mounts`
     the inline volumes that a CSI driver attaches (migrated in-tree kinds). `device_claims` are its resource claims,
@@ -128,6 +152,8 @@ class Pod:
     group: PodGroup | None = None
     group_problem: str | None = None
     too_large: str = ""
+    dropped: frozenset[str] = frozenset()
+    host_port_numbers: tuple[HostPortNumbers, ...] = ()
 
     @property
     def full_name(self) -> str:
@@ -150,6 +176,7 @@ def have_equal_totals(before: Pod, after: Pod) -> bool:
         and before.claims == after.claims
         and before.disks == after.disks
         and before.host_ports == after.host_ports
+        and before.host_port_numbers == after.host_port_numbers
     )
 
 

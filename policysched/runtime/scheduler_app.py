@@ -34,6 +34,7 @@ from policysched.kube.watch.resources import (
     node_objects,
     pods_within,
     team_config_maps,
+    with_node_resources,
 )
 from policysched.kube.write.bind import LostLeadership
 from policysched.kube.write.events_and_conditions import UnboundPodVersion
@@ -121,6 +122,7 @@ class SchedulerApp(DaemonApp):
             settle_s=settings.binding.response_timeout_s + SERVER_TIMEOUT_S,
         )
         self.extender_caller = ExtenderCaller(extenders or {}, self._api, self.post)
+        self.node_resources: set[str] = set()
         assert self.last_good is not None, "the settings of `run` name a last known good ConfigMap"
         self.team_policy_feed = self._make_team_feed()
         self._dispatcher = CommandDispatcher(
@@ -240,10 +242,8 @@ class SchedulerApp(DaemonApp):
         parts = self._reflector_set.add_cluster_reflectors(
             (
                 NAMESPACES,
-                self.extender_caller.node_resource,
-                pods_within(
-                    self.settings.limits.decision_budget, self.scheduler.cache.shares.allocatable_total
-                ),
+                with_node_resources(self.extender_caller.node_resource, self.node_resources),
+                pods_within(self.settings.limits.decision_budget, self.node_resources),
                 DISRUPTION_BUDGETS,
                 *SELECTOR_OWNERS,
                 *STORAGE_RESOURCES,

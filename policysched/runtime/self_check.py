@@ -5,6 +5,7 @@ The cluster changes while it is read, so only differences that two comparisons s
 
 import asyncio
 import logging
+from collections.abc import Set
 
 from policysched.cluster.cache_differences import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
@@ -21,8 +22,8 @@ RECHECK_DELAY_S = 3.0
 DIFFERENCES_LOGGED_MAX = 100
 
 
-async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]:
-    """The lasting differences as sentences; each is logged too."""
+async def compare_with_server(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[str]:
+    """The lasting differences as sentences; each is logged too. `node_resources`: those that nodes have or had."""
     cache = scheduler.cache
     counts = {
         "nodes": len(cache.nodes),
@@ -34,9 +35,9 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
         extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}},
     )
     try:
-        first = set(await _differences(scheduler, api))
+        first = set(await _differences(scheduler, api, node_resources))
         await asyncio.sleep(RECHECK_DELAY_S if first else 0)
-        second = await _differences(scheduler, api) if first else []
+        second = await _differences(scheduler, api, node_resources) if first else []
         lasting = [difference for difference in second if difference in first]
     except ApiErrors as error:
         log.warning("cannot compare the cache with the API server", extra={"error": str(error)})
@@ -48,8 +49,8 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient) -> list[str]
     return lasting
 
 
-async def _differences(scheduler: Scheduler, api: ApiClient) -> list[str]:
-    nodes, pods = await _list_nodes(api), await _list_pods(scheduler, api)
+async def _differences(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[str]:
+    nodes, pods = await _list_nodes(api), await _list_pods(scheduler, api, node_resources)
     return find_cache_differences(scheduler.cache, nodes=nodes, pods=pods)
 
 
@@ -66,9 +67,8 @@ async def _list_nodes(api: ApiClient) -> list[Node]:
     return nodes
 
 
-async def _list_pods(scheduler: Scheduler, api: ApiClient) -> list[ObservedPod]:
-    resources = scheduler.cache.shares.allocatable_total
-    decode = pods_within(scheduler.core.limits.decision_budget, resources).decode_update
+async def _list_pods(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[ObservedPod]:
+    decode = pods_within(scheduler.core.limits.decision_budget, node_resources).decode_update
     assert decode is not None
     pods: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):

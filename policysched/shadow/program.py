@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from policysched import __version__
 from policysched.config.logs import write_log
@@ -32,10 +33,12 @@ from policysched.kube.watch.resources import (
     NAMESPACES,
     NODES,
     POD_GROUP_RESOURCES,
-    PODS,
     SELECTOR_OWNERS,
     STORAGE_RESOURCES,
+    WatchedResource,
     node_objects,
+    pods_within,
+    with_node_resources,
 )
 from policysched.lang.ir.program import Program
 from policysched.recording.recorder import Recorder
@@ -117,6 +120,21 @@ def run_shadow(
     return run_event_loop(_Shadow(settings, compared, refresh).run())
 
 
+def watched_resources(decision_budget: int) -> tuple[WatchedResource[Any], ...]:
+    """What is watched, with as much of large pods as a scheduler with this budget of a decision keeps."""
+    node_resources = set[str]()
+    return (
+        NAMESPACES,
+        with_node_resources(NODES, node_resources),
+        pods_within(decision_budget, node_resources),
+        DISRUPTION_BUDGETS,
+        *SELECTOR_OWNERS,
+        *STORAGE_RESOURCES,
+        *DEVICE_RESOURCES,
+        *POD_GROUP_RESOURCES,
+    )
+
+
 class _Shadow:
     def __init__(
         self,
@@ -187,19 +205,10 @@ class _Shadow:
                 random=random.Random,
                 connectivity=connectivity,
                 settings=ReflectorSettings(),
+                run_beside=asyncio.to_thread,
             )
-            parts = reflectors.add_cluster_reflectors(
-                (
-                    NAMESPACES,
-                    NODES,
-                    PODS,
-                    DISRUPTION_BUDGETS,
-                    *SELECTOR_OWNERS,
-                    *STORAGE_RESOURCES,
-                    *DEVICE_RESOURCES,
-                    *POD_GROUP_RESOURCES,
-                )
-            )
+            resources = watched_resources(self._observer.scheduler.core.limits.decision_budget)
+            parts = reflectors.add_cluster_reflectors(resources)
             for kind in () if configured is None else configured.node_objects:
                 resource = node_objects(
                     kind.kind, group=kind.group, version=kind.version, resource=kind.resource

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import Any
@@ -11,25 +11,36 @@ import orjson
 import pytest
 
 from policysched.daemon.reflectors import ReflectorSet
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
+from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import ReflectorSettings
-from policysched.kube.watch.resources import DEVICE_RESOURCES, POD_GROUP_RESOURCES, PODS
-from policysched.scheduler.events import Synced
-from tests.builders import pod_manifest
+from policysched.kube.watch.resources import (
+    DEVICE_RESOURCES,
+    NODES,
+    POD_GROUP_RESOURCES,
+    PODS,
+    pods_within,
+    with_node_resources,
+)
+from policysched.scheduler.events import NodeUpdated, PodUpdated, Synced
+from tests.builders import node_manifest, pod_manifest
+from tests.hostile import HOSTILE_SPECS
 from tests.simulation.virtual_time import run_virtual
 
 EMPTY = orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": []})
 
 
-def reflector_set(server: Any, post: Any) -> ReflectorSet:
+def reflector_set(server: Any, post: Any, run_beside: RunBeside | None = None) -> ReflectorSet:
     return ReflectorSet(
         ApiClient(server),
         post,
         random=lambda _name: Random(1),
         connectivity=Connectivity(asyncio.get_running_loop().time),
         settings=ReflectorSettings(),
+        run_beside=run_beside,
     )
 
 
@@ -117,3 +128,45 @@ def test_an_object_that_stays_malformed_is_logged_once_a_minute(caplog: pytest.L
 
     assert run_virtual(scenario()) == {"Pod": 1_000}
     assert len([record for record in caplog.records if "malformed" in record.getMessage()]) == 2
+
+
+class WithLargePod(Server):
+    """The list of pods has one that names a resource beside thousands of others. Nodes are listed later, and one has the resource."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if request.path.endswith("/nodes"):
+            await asyncio.sleep(5.0)
+            return _listed(node_manifest("a", resources={"example.com/z": "1"}))
+        requests = HOSTILE_SPECS["resources"](2_500)["containers"][0]["resources"]["requests"]
+        resources = {"requests": {**requests, "example.com/z": "7"}}
+        spec = {"containers": [{"name": "c", "image": "i", "resources": resources}], "nodeName": "a"}
+        return _listed(pod_manifest("large", uid="u", spec=spec))
+
+
+def _listed(obj: dict[str, Any]) -> ApiResponse:
+    obj["metadata"]["resourceVersion"] = "1"
+    return ApiResponse(200, orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": [obj]}))
+
+
+def test_at_a_start_the_resources_of_nodes_are_known_when_large_pods_are_decoded() -> None:
+    posted: list[Any] = []
+
+    async def beside(function: Callable[[], Any], /) -> Any:
+        return function()
+
+    async def scenario() -> None:
+        names = set[str]()
+        resources = (pods_within(DECISION_BUDGET_DEFAULT, names), with_node_resources(NODES, names))
+        reflectors = reflector_set(WithLargePod((), "none"), posted.append, beside)
+        tasks = [
+            asyncio.ensure_future(task) for task in reflectors.add_cluster_reflectors(resources).values()
+        ]
+        await asyncio.sleep(30.0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    run_virtual(scenario())
+
+    assert [type(event) for event in posted] == [NodeUpdated, PodUpdated, Synced]
+    assert posted[1].pod.pod.requests["example.com/z"] == 7

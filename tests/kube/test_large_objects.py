@@ -14,15 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.kube.client import watch_lines
 from policysched.kube.client.watch_lines import WatchEvent, watch_events
 from policysched.kube.decode import rests
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.large_objects import LargeObjects, is_large
-from policysched.kube.watch.resources import PODS
+from policysched.kube.watch.resources import PODS, pods_within
 from policysched.model.identifiers import PodUid
 from policysched.scheduler.events import PodDeleted
 from tests.builders import pod_manifest
+from tests.hostile import HOSTILE_SPECS
 from tests.kube.test_reflector import STORMY, ReflectorHarness, names, truth
 from tests.kube.world import Script, World, event, listed, on_virtual_time, running, until, versioned
 
@@ -474,5 +476,90 @@ def test_a_large_line_that_is_no_json_is_a_malformed_object() -> None:
 
         assert "not JSON" in harness.malformed[0].reason
         assert harness.listed == 1
+
+    on_virtual_time(scenario)
+
+
+GPU = "vendor.example/gpu"
+
+
+def beside_many_resources(name: str, version: int) -> Json:
+    """A pod on a node that names a resource beside thousands of others, and last."""
+    requests = {**HOSTILE_SPECS["resources"](2_500)["containers"][0]["resources"]["requests"], GPU: "7"}
+    spec = {"containers": [{"name": "c", "image": "app:1", "resources": {"requests": requests}}]}
+    return versioned(pod_manifest(name, spec={**spec, "nodeName": "a"}), version)
+
+
+def gpus(events: list[Any]) -> list[int]:
+    return [change.pod.pod.requests.get(GPU, 0) for change in events]
+
+
+@pytest.mark.parametrize("answer_version", [11, 12])
+def test_a_large_pod_is_read_again_when_a_node_first_has_a_resource(answer_version: int) -> None:
+    async def scenario() -> None:
+        resources = {"cpu"}
+        transport = Script(
+            [
+                listed(12, beside_many_resources("large", 11), small("small", 12)),
+                (500, {"kind": "Status", "code": 500}),
+                listed(13, beside_many_resources("large", answer_version)),
+            ],
+            [[]],
+        )
+        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0))
+        async with running(harness.reflector.run()):
+            await until(lambda: len(harness.events) == 2, "the list")
+            await asyncio.sleep(60)
+            assert len(transport.requests) == 1
+            resources.add(GPU)
+            await until(lambda: len(harness.events) == 3, "the large pod")
+            await asyncio.sleep(60)
+
+        assert gpus(harness.events) == [0, 0, 7]
+        selected = "metadata.namespace=default,metadata.name=large"
+        assert [request.params.get("fieldSelector") for request in transport.requests] == [
+            None,
+            selected,
+            selected,
+        ]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("answer", [[], ["older"], ["another"]])
+def test_a_large_pod_that_the_answer_does_not_have_is_left_as_it_is(answer: list[str]) -> None:
+    async def scenario() -> None:
+        resources = {"cpu"}
+        older = beside_many_resources("large", 9)
+        another = versioned(pod_manifest("large", uid="another"), 13)
+        items = [{"older": older, "another": another}[name] for name in answer]
+        transport = Script([listed(12, beside_many_resources("large", 11)), listed(13, *items)], [[]])
+        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0))
+        async with running(harness.reflector.run()):
+            await until(lambda: bool(harness.events), "the list")
+            resources.add(GPU)
+            await asyncio.sleep(60)
+
+        assert gpus(harness.events) == [0]
+
+    on_virtual_time(scenario)
+
+
+def test_large_pods_of_the_first_list_wait_for_the_nodes() -> None:
+    async def scenario() -> None:
+        resources, nodes_listed = set[str](), asyncio.Event()
+        transport = Script([listed(12, beside_many_resources("large", 11))], [[]])
+        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0), before_large=nodes_listed)
+        async with running(harness.reflector.run()):
+            await asyncio.sleep(5)
+            assert (harness.listed, harness.events) == (0, [])
+            resources.add(GPU)
+            nodes_listed.set()
+            await until(lambda: bool(harness.listed), "the list")
+
+        assert gpus(harness.events) == [7]
 
     on_virtual_time(scenario)

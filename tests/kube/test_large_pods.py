@@ -24,6 +24,7 @@ from tests.scheduler.rig import FIT, Rig
 Json = dict[str, Any]
 BUDGET = 3_500  # four items exceed it
 METADATA_MAX, GATES_MAX = 1, 2
+NO_ITEMS = {"dropped", "too_large", "host_port_numbers"}
 ALWAYS_KEPT = ("uid", "name", "scheduler", "priority", "group_references")
 
 
@@ -44,6 +45,8 @@ def is_wrong(observed: ObservedPod, fresh: ObservedPod) -> bool:
     changed = differing(kept, pod)
     if replace(observed, pod=pod) != fresh or changed & set(ALWAYS_KEPT):
         return True
+    if kept.dropped != changed - NO_ITEMS:
+        return True
     is_over = DecisionCost(pod).operations(0, BUDGET) > BUDGET
     has_gates, has_much = len(pod.gates) > GATES_MAX, has_much_metadata(pod)
     if not fresh.finished and (fresh.node or fresh.nominated_node):
@@ -57,7 +60,7 @@ def is_wrong(observed: ObservedPod, fresh: ObservedPod) -> bool:
         return True
     if is_over or has_gates:
         return bool(kept.gates if has_gates else kept.gates != pod.gates)
-    return not changed <= ({"labels", "annotations", "too_large"} if has_much else set())
+    return not changed <= ({"labels", "annotations"} | NO_ITEMS if has_much else set())
 
 
 def has_much_metadata(pod: Pod) -> bool:
@@ -65,7 +68,15 @@ def has_much_metadata(pod: Pod) -> bool:
 
 
 def counted_items(pod: Pod) -> int:
-    return sum(map(len, (pod.requests, pod.host_ports, pod.claims, pod.disks, pod.mounts)))
+    ports = () if pod.host_port_numbers else pod.host_ports
+    return sum(map(len, (pod.requests, ports, pod.claims, pod.disks, pod.mounts)))
+
+
+def has_all_ports(kept: Pod, pod: Pod) -> bool:
+    if kept.host_ports:
+        return kept.host_ports == pod.host_ports
+    numbers = {each.protocol: each for each in kept.host_port_numbers}
+    return all(port.protocol in numbers and port.port in numbers[port.protocol] for port in pod.host_ports)
 
 
 def counts_wrongly(kept: Pod, pod: Pod, is_over: bool) -> bool:
@@ -76,17 +87,20 @@ def counts_wrongly(kept: Pod, pod: Pod, is_over: bool) -> bool:
     for name in ("labels", "annotations"):
         if getattr(kept, name) != dict([*getattr(pod, name).items()][:METADATA_MAX]):
             return True
-    for name in ("host_ports", "claims", "disks", "mounts"):
+    for name in ("claims", "disks", "mounts"):
         items = getattr(kept, name)
         if items != getattr(pod, name)[: len(items)]:
             return True
-    if counted_items(kept) < min(counted_items(pod), BUDGET // 1_000):
+    if not has_all_ports(kept, pod):
+        return True
+    counted = counted_items(pod) - (len(pod.host_ports) if kept.host_port_numbers else 0)
+    if counted_items(kept) < min(counted, BUDGET // 1_000):
         return True
     if not kept.requests.items() <= pod.requests.items() or ("cpu" in pod.requests) != (
         "cpu" in kept.requests
     ):
         return True
-    return not is_over and not changed <= {"labels", "annotations", "too_large"}
+    return not is_over and not changed <= {"labels", "annotations"} | NO_ITEMS
 
 
 @patch.object(large_pods, "_METADATA_MAX", METADATA_MAX)
@@ -162,7 +176,7 @@ def test_a_pod_that_no_cluster_decides_about_is_kept_without_its_items(kind: str
     observed, decoded = decode(obj, None, DECISION_BUDGET_DEFAULT)
 
     assert differing(observed.pod, small) <= {
-        "too_large",
+        *NO_ITEMS,
         "images",
         "scoring_requests",
         "scoring_requests_placed",
@@ -173,7 +187,7 @@ def test_a_pod_that_no_cluster_decides_about_is_kept_without_its_items(kind: str
     assert placed == decode(obj, None, DECISION_BUDGET_DEFAULT)[0]
     obj["status"]["phase"] = "Failed"
     ended, _ = decode(obj, placed_decoded, DECISION_BUDGET_DEFAULT)
-    assert ended.pod == observed.pod
+    assert differing(ended.pod, observed.pod) <= {"too_large"}
 
 
 def test_a_pod_that_no_cluster_decides_about_stays_pending_and_says_why() -> None:

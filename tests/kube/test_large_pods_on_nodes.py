@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from policysched.evaluate.columns.pod_query import other_pod_context
-from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
+from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.resources import pods_within
@@ -129,14 +129,71 @@ def test_the_terms_of_a_pod_on_a_node_count_if_there_is_room_for_all_of_them() -
 
 def test_no_policy_reads_an_item_that_is_not_known() -> None:
     large = kept_pod(on_a_node(HOSTILE_SPECS["tolerations"](COUNT), cpu="1"))
+    many = kept_pod(on_a_node(HOSTILE_SPECS["resources"](COUNT)))
     small = kept_pod(on_a_node({}, cpu="1"))
 
     def value(pod: Pod, *path: str) -> object:
         return attribute("other", path)(other_pod_context(pod, None))
 
     assert [value(large, "tolerations"), value(large, "images")] == [None, None]
-    assert [value(large, "requests", "cpu"), value(large, "requests", "gpu")] == [1_000, None]
+    assert [value(large, "requests", "cpu"), value(large, "requests", "gpu")] == [1_000, 0]
+    assert [value(many, "requests", "tenant.example/resource-0"), value(many, "requests", "gpu")] == [1, None]
     assert [value(small, "tolerations"), value(small, "requests", "gpu")] == [(), 0]
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_a_policy_reads_what_a_pod_does_not_have_where_only_its_labels_were_dropped(field: str) -> None:
+    large = kept_pod(on_a_node({}, cpu="1", **{field: {f"k{i}": "" for i in range(257)}}))
+    ended = decode_ended(on_a_node({}, **{field: {f"k{i}": "" for i in range(257)}}))
+    no_limits = kept_pod(on_a_node(HOSTILE_SPECS["tolerations"](COUNT)))
+
+    def value(pod: Pod, *path: str) -> object:
+        return attribute("victim", path)(other_pod_context(pod, None))
+
+    for pod in (large, ended):
+        assert pod.too_large and pod.dropped == {field}
+        assert [value(pod, "tolerations"), value(pod, "requests", "gpu")] == [(), 0]
+    assert [value(no_limits, "tolerations"), value(no_limits, "limits", "gpu")] == [None, 0]
+
+
+def decode_ended(obj: Json) -> Pod:
+    obj["status"]["phase"] = "Failed"
+    return kept_pod(obj)
+
+
+@pytest.mark.parametrize("kind", sorted(HOSTILE_SPECS))
+def test_an_ended_pod_is_kept_without_its_items_beyond_a_quarter_of_the_budget(kind: str) -> None:
+    obj = on_a_node(HOSTILE_SPECS[kind](50 if kind == "tolerations" else 501))
+    few = on_a_node(HOSTILE_SPECS[kind](5))
+
+    ended, small = decode_ended(obj), decode_ended(few)
+
+    assert ended.dropped and DecisionCost(ended).operations(0, 2_000) <= 2_000
+    assert small == decode_pod(few).pod
+
+
+@pytest.mark.parametrize("ip", ["", "10.0.0.7"])
+def test_every_host_port_of_a_large_pod_conflicts(ip: str) -> None:
+    obj = on_a_node(HOSTILE_SPECS["host ports"](COUNT))
+    obj["spec"]["containers"][0]["ports"].append({"containerPort": 1, "hostPort": 53, "protocol": "UDP"})
+    rig = Rig(KUBE_DEFAULT, node("a"))
+    rig.handle(decode(obj)[0])
+
+    def fits(port: int, protocol: str) -> bool:
+        wanted = [{"containerPort": 1, "hostPort": port, "hostIP": ip, "protocol": protocol}]
+        spec = {"containers": [{"name": "c", "image": "app:1", "ports": wanted}]}
+        pod = decode_pod(pod_manifest(f"w{port}-{protocol.lower()}", scheduler="test", spec=spec))
+        rig.handle(PodUpdated(pod))
+        rig.settle()
+        return rig.scheduler.core.pods[pod.pod.uid].node is not None
+
+    assert [fits(port, "TCP") for port in (9_999, 10_000, 9_999 + COUNT, 10_000 + COUNT)] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert [fits(53, protocol) for protocol in ("TCP", "UDP", "SCTP")] == [True, False, True]
 
 
 def test_a_total_leaves_out_a_pod_whose_items_are_not_known() -> None:

@@ -57,6 +57,7 @@ class ReflectorHarness:
         resource: Any = PODS,
         *,
         run_beside: RunBeside | None = None,
+        before_large: asyncio.Event | None = None,
         **settings: Any,
     ) -> None:
         self.events: list[Any] = []
@@ -72,6 +73,7 @@ class ReflectorHarness:
             on_listed=self._count,
             on_malformed=self.malformed.append,
             run_beside=run_beside,
+            before_large=before_large,
         )
 
     def _count(self) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from policysched.cluster.node_usage import UsedPort
+from policysched.cluster.node_usage import MANY_PORTS, UsedPort
 from policysched.evaluate.columns.column_kinds import PortSetColumn
 from policysched.evaluate.columns.columns import Array
 from policysched.evaluate.columns.view import View, map_codes
@@ -15,7 +15,7 @@ from policysched.evaluate.kernel import (
     FilterKernelBase,
     KernelParams,
 )
-from policysched.model.pods import HostPort, Pod
+from policysched.model.pods import HostPort, HostPortNumbers, Pod
 
 COLUMNS = (PortSetColumn(),)
 _ANY_ADDRESS = "0.0.0.0"
@@ -31,6 +31,7 @@ class _Filter(FilterKernelBase):
     resolvable = True
 
     def __init__(self, wanted: tuple[HostPort, ...]) -> None:
+        self._wanted = wanted
         self._conflicting = frozenset(
             port for wanted_port in wanted for port in _conflicting_ports(wanted_port)
         )
@@ -41,7 +42,14 @@ class _Filter(FilterKernelBase):
         )
 
     def _conflicts_with_any(self, used_ports: frozenset[UsedPort]) -> bool:
-        return not self._conflicting.isdisjoint(used_ports)
+        if not self._conflicting.isdisjoint(used_ports):
+            return True
+        return MANY_PORTS in used_ports and any(map(self._conflicts_with_many, used_ports))
+
+    def _conflicts_with_many(self, used: UsedPort) -> bool:
+        return isinstance(used, HostPortNumbers) and any(
+            wanted.protocol == used.protocol and wanted.port in used for wanted in self._wanted
+        )
 
 
 def _conflicting_ports(wanted: HostPort) -> tuple[UsedPort, ...]:

@@ -21,7 +21,7 @@ class PodParts:
             if field == "node":  # that it is placed on
                 continue
             if row.key_kind == "resources" or row.type.kind is TypeKind.LIST:
-                keys["too_large"] = None  # says whether they are known
+                keys["dropped"] = None  # says whether they are known
             if row.key_kind is None:
                 keys[field] = None
             else:

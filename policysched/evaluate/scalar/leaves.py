@@ -55,10 +55,10 @@ def _owner_field(row: BuiltinAttribute, key: str) -> ScalarFunction:
     if name == "requests" and key == "pods":
         return lambda context: 1
     if row.key_kind == "resources":
-        absent = _absent_item(row.owner, 0)
+        absent = _absent_item(row.owner, name, 0)
         return lambda context: field(owner_of(context)).get(key) or absent(context)
     if row.type.kind is TypeKind.LIST:
-        absent = _absent_item(row.owner, ())
+        absent = _absent_item(row.owner, name.removesuffix("[]"), ())
         if not item_name:
             return lambda context: tuple(field(owner_of(context))) or absent(context)
         item_field = attrgetter(item_name)
@@ -66,12 +66,12 @@ def _owner_field(row: BuiltinAttribute, key: str) -> ScalarFunction:
     return lambda context: field(owner_of(context))
 
 
-def _absent_item(owner: e.Owner, value: EvalValue) -> ScalarFunction:
-    """The value where there is no such item: none is known of a pod that is kept without items."""
+def _absent_item(owner: e.Owner, field: str, value: EvalValue) -> ScalarFunction:
+    """The value where there is no such item: none is known of a pod that is kept without some of the field."""
     if owner == "node":
         return lambda context: value
     pod_of = _pod if owner == "pod" else _other_pod
-    return lambda context: None if pod_of(context).too_large else value
+    return lambda context: None if field in pod_of(context).dropped else value
 
 
 def _pod(context: EvalContext) -> Pod:

@@ -366,6 +366,14 @@ def status_error(
     return kind(status, reason, message[:MESSAGE_CHARACTERS_MAX], retry_after_s)
 
 
+def watch_error(status: Json) -> Exception:
+    """The exception for an event of a watch with the type ERROR."""
+    code = status.get("code")
+    if not isinstance(code, int):
+        return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
+    return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))
+
+
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Only seconds: the API server never sends a date."""
     text = headers.get("retry-after", "")

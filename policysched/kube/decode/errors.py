@@ -1,5 +1,9 @@
 """Errors of decoding: a malformed object, and the field at fault."""
 
+import logging
+
+log = logging.getLogger(__name__)
+
 
 class MalformedObject(Exception):
     """`field` is the path inside the object, such as `spec.containers[0].resources.requests.cpu`."""
@@ -10,6 +14,17 @@ class MalformedObject(Exception):
         self.name = name
         self.field = field
         self.reason = reason
+
+
+def log_malformed(malformed: MalformedObject) -> None:
+    log.warning(
+        "skipped a malformed object",
+        extra={
+            "object": f"{malformed.kind} {malformed.name}",
+            "field": malformed.field,
+            "error": malformed.reason,
+        },
+    )
 
 
 class InvalidField(ValueError):

@@ -1,21 +1,21 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
-A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and again once it
-has ended. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node, or nominated, counts for
-others: it is kept with as many of the items that others read as a quarter of the budget allows. `Pod.too_large` says that items are
-missing.
+A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and those of an
+ended pod beyond a quarter of the budget. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node,
+or nominated, counts for others: it is kept with as many of the items that others read as a quarter of the budget allows.
+`Pod.too_large` says why it is not decided about, and `Pod.dropped` of which fields items are missing.
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
-from policysched.kube.decode.pod_updates import DecodedPod
+from policysched.kube.decode.pod_updates import DecodedPod, PodPart, Role
 from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
-from policysched.model.pods import Pod
+from policysched.model.pods import HostPort, HostPortNumbers, Pod
 
 _DecodedUpdate = tuple[ObservedPod, DecodedPod | None]
 DecodePod = Callable[[DecodedPod | None], _DecodedUpdate]
@@ -45,6 +45,7 @@ _ITEMS: Mapping[str, Any] = {
 
 _NO_CHANGES: Mapping[str, Any] = {}
 
+_METADATA = frozenset(("labels", "annotations"))
 _METADATA_MAX = 256
 """Of labels, and of annotations. Pods on nodes are indexed by each key of a label, which takes 0.8 KB."""
 _TOO_MUCH_METADATA = (
@@ -56,43 +57,66 @@ _TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is s
 _COUNTED_PART = 4
 """An operation is about a byte of what is kept of a pod on a node: half a megabyte by default."""
 _COUNTED_ALWAYS = ("cpu", "memory", "ephemeral-storage")
-_IN_PART = "; it counts in part for others"
-_TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget){_IN_PART}"
-_TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or annotations{_IN_PART}"
+_IN_PART = "it counts in part for others"
+_TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget); {_IN_PART}"
+_TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or annotations; {_IN_PART}"
 
 
 def decode_without_unread_items(
-    decode: DecodePod, before: DecodedPod | None, decision_budget: int, node_resources: Container[str] = ()
+    decode: DecodePod, before: DecodedPod | None, decision_budget: int, node_resources: Set[str] = frozenset()
 ) -> _DecodedUpdate:
     """What `decode` returns, without the items of a pod that no cluster decides about, and of one that counts for others without
     those that nobody reads and those beyond a limit. `Pod.too_large` says why they are missing. `decision_budget`: in operations
-    (`evaluate.decision_cost`). `node_resources`: those that nodes have, requests for which are kept first."""
+    (`evaluate.decision_cost`). `node_resources`: those that nodes have or had, requests for which are kept first."""
+    known_resources = len(node_resources)
     observed, decoded = decode(before)
-    is_counted = not observed.finished and bool(observed.node or observed.nominated_node)
-    message = observed.pod.too_large
-    if message:
-        if is_counted is not message.endswith(_IN_PART) or _has_less_metadata(observed.pod):
+    role, part = _role(observed), None
+    if observed.pod.too_large:
+        assert before is not None and before.part is not None, f"of {observed.pod.full_name} no part is known"
+        if (
+            role != before.part.role
+            or _is_known_whole(observed.pod)
+            or lacks_resources(before, node_resources)
+        ):
             observed, decoded = decode(None)
-    elif is_counted and observed.pod.ready and before is not None and observed.pod is before.pod:
+        else:
+            part = before.part
+    elif role == "counted" and observed.pod.ready and before is not None and observed.pod is before.pod:
         return observed, decoded  # it is ready, so it was on its node before
     if decoded is None:
         return observed, None
     pod, changes = observed.pod, _NO_CHANGES
-    if not is_counted:
+    if role == "ended":
+        changes = _without_items(pod, decision_budget // _COUNTED_PART)
+    elif role == "pending":
         changes = _without_items(pod, decision_budget)
     elif observed.node or pod.too_large or _without_items(pod, decision_budget):
         # Otherwise it is only nominated, and is still to be decided about: that needs all of it.
         changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, node_resources)
+    if pod.dropped & _METADATA:
+        changes = {"dropped": pod.dropped - _METADATA, **changes}
     if not changes:
         return observed, decoded
     pod = changed_copy(pod, **changes)
-    return replace(observed, pod=pod), replace(decoded, pod=pod)
+    return replace(observed, pod=pod), replace(decoded, pod=pod, part=part or PodPart(role, known_resources))
 
 
-def _has_less_metadata(pod: Pod) -> bool:
-    """Whether the pod is known without labels and annotations that can be kept by now."""
-    messages = (_TOO_MUCH_METADATA, _TOO_MUCH_METADATA_TO_COUNT)
-    return pod.too_large in messages and not _has_too_much_metadata(pod)
+def _role(observed: ObservedPod) -> Role:
+    if observed.finished:
+        return "ended"
+    return "counted" if observed.node or observed.nominated_node else "pending"
+
+
+def lacks_resources(decoded: DecodedPod, node_resources: Set[str]) -> bool:
+    """Whether it may have requests that count, but not when it was decoded: no node had the resource."""
+    part = decoded.part
+    is_known = part is None or part.role != "counted" or part.node_resources >= len(node_resources)
+    return not is_known and "requests" in decoded.pod.dropped
+
+
+def _is_known_whole(pod: Pod) -> bool:
+    """Whether only labels and annotations were dropped, which can be kept by now."""
+    return pod.dropped <= _METADATA and not _has_too_much_metadata(pod)
 
 
 def _has_too_much_metadata(pod: Pod) -> bool:
@@ -110,10 +134,10 @@ def _without_items(pod: Pod, decision_budget: int) -> Mapping[str, Any]:
     if _has_too_much_metadata(pod):
         message = message or pod.too_large or _TOO_MUCH_METADATA
         dropped |= {"labels": {}, "annotations": {}}
-    return {**dropped, "too_large": message} if dropped else _NO_CHANGES
+    return _changes(pod, dropped, message)
 
 
-def _without_uncounted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapping[str, Any]:
+def _without_uncounted_items(pod: Pod, limit: int, node_resources: Set[str]) -> Mapping[str, Any]:
     """The changes to a pod that counts for others."""
     kept, message = dict[str, Any](), ""
     if DecisionCost(pod).operations(0, limit) > limit:
@@ -123,12 +147,20 @@ def _without_uncounted_items(pod: Pod, limit: int, node_resources: Container[str
         message = message or pod.too_large or _TOO_MUCH_METADATA_TO_COUNT
         for name in ("labels", "annotations"):
             kept[name] = dict(islice(getattr(pod, name).items(), _METADATA_MAX))
-    return {**kept, "too_large": message} if kept else _NO_CHANGES
+    return _changes(pod, kept, message)
 
 
-def _counted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapping[str, Any]:
-    """The first items within the limit, the amounts that others need most before the rest. The affinity terms come last, all or none,
-    since they are for the pod itself."""
+def _changes(pod: Pod, kept: Mapping[str, Any], message: str | None) -> Mapping[str, Any]:
+    """The changes that leave of a pod what is `kept` of these fields. None if that is nothing."""
+    if not kept:
+        return _NO_CHANGES
+    dropped = {name for name, value in kept.items() if value != getattr(pod, name)} - {"host_port_numbers"}
+    return {**kept, "too_large": message or "", "dropped": pod.dropped - _METADATA | dropped}
+
+
+def _counted_items(pod: Pod, limit: int, node_resources: Set[str]) -> Mapping[str, Any]:
+    """The first items within the limit, the amounts that others need most before the rest. Host ports are all kept, as numbers if
+    they exceed it. The affinity terms come last, all or none, since they are for the pod itself."""
     room = limit // ITEM_OPERATIONS
 
     def within_room(items: Iterable[Item], size: Callable[[Item], int] = lambda _: 1) -> Iterator[Item]:
@@ -145,11 +177,20 @@ def _counted_items(pod: Pod, limit: int, node_resources: Container[str]) -> Mapp
         **_READ_TO_PLACE_IT,
         "requests": {name: pod.requests[name] for name in resources},
         "limits": {name: pod.limits[name] for name in resources if name in pod.limits},
-        "host_ports": tuple(within_room(pod.host_ports)),
+        "host_ports": tuple(within_room(pod.host_ports)) if len(pod.host_ports) <= room else (),
         "claims": tuple(within_room(pod.claims)),
         "mounts": tuple(within_room(pod.mounts)),
         "disks": tuple(within_room(pod.disks, lambda disk: len(disk.monitors) or 1)),
     }
+    if len(kept["host_ports"]) < len(pod.host_ports):
+        kept["host_port_numbers"] = _as_numbers(pod.host_ports)
     terms = DecisionCost(changed_copy(pod, **{**_ITEMS, "pod_affinity": pod.pod_affinity}))
     left = room * ITEM_OPERATIONS
     return kept if terms.operations(0, left) <= left else {**kept, "pod_affinity": None}
+
+
+def _as_numbers(ports: Iterable[HostPort]) -> tuple[HostPortNumbers, ...]:
+    numbers = dict[str, list[int]]()
+    for port in ports:
+        numbers.setdefault(port.protocol, []).append(port.port)
+    return tuple([HostPortNumbers.of(protocol, numbers[protocol]) for protocol in sorted(numbers)])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -44,11 +44,24 @@ _KEPT_OF_SPEC = ("nodeName", "schedulingGroup")
 @dataclass(frozen=True, slots=True)
 class DecodedPod:
     """`digest` is that of everything that `pod` was decoded from, except `_CHANGING_META`, the node and the readiness. Of a
-    large pod `line` has what saves parsing an equal spec."""
+    large pod `line` has what saves parsing an equal spec, and `part` says which part is kept."""
 
     digest: bytes
     pod: Pod
     line: "_SpecLine | None" = None
+    part: "PodPart | None" = None
+
+
+Role = Literal["pending", "counted", "ended"]
+"""What a pod is: to be decided about, on a node or nominated so that it counts for others, or finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPart:
+    """The part of a pod that is kept (`large_pods`). `node_resources`: how many resources of nodes were known by then."""
+
+    role: Role
+    node_resources: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +88,7 @@ def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod
     observed = decode_object(
         "Pod", obj, lambda read: observed_pod(read, _updated(read, before.pod, reads_labels))
     )
-    return observed, before if observed.pod is before.pod else DecodedPod(digest, observed.pod)
+    return observed, before if observed.pod is before.pod else replace(before, pod=observed.pod)
 
 
 def decode_large_pod_update(

@@ -11,9 +11,15 @@ processor time to decode. A thread lets the event loop run every half millisecon
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, Protocol, TypeVar
 
 import orjson
+
+from policysched.gc_tuning import allocated_for_long
+from policysched.kube.client.transport import TransportError
+from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.rests import rests_between_pieces
 
 Result = TypeVar("Result")
 
@@ -39,6 +45,19 @@ def as_line(obj: Mapping[str, Any]) -> bytes | None:
         return orjson.dumps({"type": "MODIFIED", "object": obj})
     except orjson.JSONEncodeError:
         return None
+
+
+def decode_large(
+    kind: str, key: str, decode: Callable[[], Result | MalformedObject], *, rests: bool = True
+) -> Result | MalformedObject:
+    """Decodes an object on a thread. `rests`: between pieces of it."""
+    try:
+        with allocated_for_long(), rests_between_pieces() if rests else nullcontext():
+            return decode()
+    except MalformedObject as malformed:
+        return malformed
+    except TransportError as error:
+        return MalformedObject(kind, key, "(object)", str(error))
 
 
 class RunBeside(Protocol):

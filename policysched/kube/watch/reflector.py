@@ -14,13 +14,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from policysched.gc_tuning import allocated_for_long
 from policysched.kube.client.api import (
     ApiClient,
     ApiErrors,
@@ -30,16 +28,22 @@ from policysched.kube.client.api import (
     ListPage,
     NotFound,
     ServerError,
-    status_error,
+    watch_error,
 )
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.transport import TransportError
 from policysched.kube.client.watch_lines import WatchEvent
-from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.errors import MalformedObject, log_malformed
 from policysched.kube.decode.primitives import resource_version, version_number
-from policysched.kube.decode.rests import rests_between_pieces
-from policysched.kube.watch.large_objects import LARGE_LINE_BYTES, LargeObjects, RunBeside, as_line, is_large
+from policysched.kube.watch.large_objects import (
+    LARGE_LINE_BYTES,
+    LargeObjects,
+    RunBeside,
+    as_line,
+    decode_large,
+    is_large,
+)
+from policysched.kube.watch.outdated_objects import read_outdated
 from policysched.kube.watch.resources import WatchedResource
 
 log = logging.getLogger(__name__)
@@ -88,7 +92,7 @@ class _ReflectedObject:
 class Reflector(Generic[Emitted]):
     """`emit` receives every event. `on_listed` is called after each complete list, `on_malformed` for each version of a
     malformed object, `on_unserved` when the server turns out not to serve the kind. `run_beside` is for kinds with large
-    objects; None: they are decoded in their turn. Runs until cancelled; no error of the API server ends it."""
+    objects; None: they are decoded in their turn. Those of the first list wait for `before_large`. Runs until cancelled; no error of the API server ends it."""
 
     def __init__(
         self,
@@ -103,8 +107,10 @@ class Reflector(Generic[Emitted]):
         on_malformed: Callable[[MalformedObject], None] | None = None,
         on_unserved: Callable[[ApiStatusError], None] = lambda _error: None,
         run_beside: RunBeside | None = None,
+        before_large: asyncio.Event | None = None,
     ) -> None:
         self._api = api
+        self._before_large = before_large
         self._resource = resource
         self._versions = (resource, *resource.older)
         self._not_found = 0
@@ -113,7 +119,7 @@ class Reflector(Generic[Emitted]):
         self._connectivity = connectivity
         self._settings = settings
         self._on_listed = on_listed
-        self._on_malformed = on_malformed or self._log_malformed
+        self._on_malformed = on_malformed or log_malformed
         self._on_unserved = on_unserved
         self._run_beside = None if resource.decode_line is None else run_beside
         self._large = LargeObjects()
@@ -137,6 +143,9 @@ class Reflector(Generic[Emitted]):
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._decode_large_objects(self._run_beside), name=f"large {self.kind}")
+            if self._resource.outdated is not None:
+                work = read_outdated(self._resource.outdated, self._decoded_objects, self._read_again)
+                group.create_task(work, name=f"outdated {self.kind}")
             await self._list_and_watch()
 
     async def _list_and_watch(self) -> None:
@@ -245,9 +254,27 @@ class Reflector(Generic[Emitted]):
         self._report_served()
         self._on_listed()
 
-    def _pages(self, size: int) -> AsyncGenerator[ListPage, None]:
+    def _pages(self, size: int, params: Mapping[str, str] | None = None) -> AsyncGenerator[ListPage, None]:
         resource, timeout_s = self._resource, self._settings.page_timeout_s
-        return self._api.pages(resource.path, resource.params, page_size=size, timeout_s=timeout_s)
+        return self._api.pages(
+            resource.path, {**resource.params, **(params or {})}, page_size=size, timeout_s=timeout_s
+        )
+
+    def _decoded_objects(self) -> dict[str, object]:
+        """Empty before the first list is complete."""
+        if not self.lists_total:
+            return {}
+        return {key: reflected.decoded for key, reflected in self._objects.items()}
+
+    async def _read_again(self, key: str, params: Mapping[str, str]) -> None:
+        async for page in self._pages(1, params):
+            for obj in page.items:
+                reflected = self._objects.get(key)
+                if reflected is not None and self._key(obj) == key:
+                    version = resource_version(obj["metadata"])
+                    if version == reflected.version:
+                        reflected.version -= 1
+                    await self._upsert_listed(key, version, obj)
 
     async def _upsert_listed(self, key: str, version: int, obj: Json) -> None:
         """The first list waits for its large objects, and they are decoded without rests: nothing is decided before. Those of a
@@ -260,8 +287,10 @@ class Reflector(Generic[Emitted]):
                 self._large.put(key, version, line)
                 await self._large.wait_for_room()
             else:
+                if self._before_large is not None:
+                    await self._before_large.wait()
                 decode = partial(self._decode, obj, self._objects.get(key))
-                decoded = await self._run_beside(partial(self._decode_large, key, decode, rests=False))
+                decoded = await self._run_beside(partial(decode_large, self.kind, key, decode, rests=False))
                 self._store(key, version, decoded)
 
     def _report_served(self) -> None:
@@ -319,7 +348,7 @@ class Reflector(Generic[Emitted]):
 
     def _apply(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
-            raise _watch_error(event.object)
+            raise watch_error(event.object)
         self._advance_version(event.object)
         if event.type == "BOOKMARK" or (key := self._key(event.object)) is None:
             return
@@ -341,20 +370,9 @@ class Reflector(Generic[Emitted]):
             key, version, line = await self._large.take()
             generation, reflected = self._large.generation, self._objects.get(key)
             decode = partial(decode_line, line, None if reflected is None else reflected.decoded)
-            decoded = await run_beside(partial(self._decode_large, key, decode))
+            decoded = await run_beside(partial(decode_large, self.kind, key, decode))
             if generation == self._large.generation and self._is_newer(key, version):
                 self._store(key, version, decoded)
-
-    def _decode_large(
-        self, key: str, decode: Callable[[], _Decoded[Emitted] | MalformedObject], *, rests: bool = True
-    ) -> _Decoded[Emitted] | MalformedObject:
-        try:
-            with allocated_for_long(), rests_between_pieces() if rests else nullcontext():
-                return decode()
-        except MalformedObject as malformed:
-            return malformed
-        except TransportError as error:
-            return MalformedObject(self.kind, key, "(object)", str(error))
 
     def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
@@ -430,20 +448,3 @@ class Reflector(Generic[Emitted]):
             name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
             self._on_malformed(MalformedObject(self.kind, name, f"metadata.{error.args[0]}", "is missing"))
             return None
-
-    def _log_malformed(self, malformed: MalformedObject) -> None:
-        log.warning(
-            "skipped a malformed object",
-            extra={
-                "object": f"{malformed.kind} {malformed.name}",
-                "field": malformed.field,
-                "error": malformed.reason,
-            },
-        )
-
-
-def _watch_error(status: Json) -> Exception:
-    code = status.get("code")
-    if not isinstance(code, int):
-        return TransportError(f"the watch ended with an error without a status code: {status!r:.200}")
-    return status_error(code, str(status.get("reason") or ""), str(status.get("message") or ""))

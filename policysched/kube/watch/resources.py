@@ -1,7 +1,7 @@
 """The watched resources: the path, the key and the events of each."""
 
 import base64
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 from policysched.kube.client.watch_lines import split_object
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
-from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items
+from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items, lacks_resources
 from policysched.kube.decode.pod_groups import decode_pod_group
-from policysched.kube.decode.pod_updates import decode_large_pod_update, decode_pod_update
+from policysched.kube.decode.pod_updates import DecodedPod, decode_large_pod_update, decode_pod_update
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.primitives import object_name
+from policysched.kube.watch.outdated_objects import OutdatedObjects
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.pod_groups import PodGroupApi, PodGroupKey
@@ -59,7 +60,7 @@ class WatchedResource(Generic[Emitted]):
     the kind, in the order in which they are tried where this one is not served. `may_end`: the server may stop to serve
     the kind while it runs; its objects are then deleted. `decode_update` replaces `updated_event` for kinds with large
     objects: it also takes and returns what the next version of the object can be decoded with; `decode_line` does so with
-    the line of a large event."""
+    the line of a large event. `outdated`: objects of which more is needed than was kept."""
 
     kind: str
     path: str
@@ -73,6 +74,7 @@ class WatchedResource(Generic[Emitted]):
     may_end: bool = False
     decode_update: Callable[[Json, Any], tuple[Emitted, object]] | None = None
     decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
+    outdated: OutdatedObjects | None = None
 
 
 Keep = Callable[[DecodePod, Any], tuple[ObservedPod, object]]
@@ -123,17 +125,25 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
 
 
 def pods_within(
-    decision_budget: int, node_resources: Container[str] = ()
+    decision_budget: int, node_resources: Set[str] = frozenset()
 ) -> WatchedResource[PodUpdated | PodDeleted]:
-    """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`)."""
+    """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`). `node_resources` of
+    `with_node_resources`."""
 
     def keep(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
         return decode_without_unread_items(decode, before, decision_budget, node_resources)
+
+    def params_to_read(decoded: object) -> Mapping[str, str] | None:
+        if not isinstance(decoded, DecodedPod) or not lacks_resources(decoded, node_resources):
+            return None
+        pod = decoded.pod
+        return {"fieldSelector": f"metadata.namespace={pod.namespace},metadata.name={pod.name}"}
 
     return replace(
         PODS,
         decode_update=partial(_pod_update, keep=keep),
         decode_line=partial(_large_pod_update, keep=keep),
+        outdated=OutdatedObjects(node_resources.__len__, params_to_read),
     )
 
 
@@ -154,6 +164,20 @@ NAMESPACES: WatchedResource[NamespaceUpdated | NamespaceDeleted] = WatchedResour
     deleted_event=NamespaceDeleted,
     keep_when_malformed=_never_keep,
 )
+
+
+def with_node_resources(
+    nodes: WatchedResource[NodeUpdated | NodeDeleted], node_resources: set[str]
+) -> WatchedResource[NodeUpdated | NodeDeleted]:
+    """Nodes, whose resources are added to the set."""
+
+    def updated_event(obj: Json) -> NodeUpdated | NodeDeleted:
+        event = nodes.updated_event(obj)
+        if isinstance(event, NodeUpdated):
+            node_resources.update(event.node.allocatable)
+        return event
+
+    return replace(nodes, updated_event=updated_event)
 
 
 def _namespaced_name(meta: Json) -> str:

@@ -11,7 +11,7 @@ Placements come from the watch, so a pod that the other scheduler has just place
 late, unless it is bound through this server: then `assume` counts it at once.
 """
 
-from collections.abc import Collection, Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from operator import attrgetter
 from typing import Literal
@@ -388,11 +388,6 @@ class ExtenderServer:
     @property
     def limits(self) -> SchedulerLimits:
         return self._core.limits
-
-    @property
-    def node_resources(self) -> Container[str]:
-        """The resources that nodes have."""
-        return self._core.cache.shares.allocatable_total
 
     def node_count(self) -> int:
         return len(self._core.cache.nodes)
