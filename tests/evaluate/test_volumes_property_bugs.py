@@ -15,7 +15,13 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.cluster.volumes.reservations import VolumeChoice
 from policysched.evaluate import evaluation_cache
-from policysched.evaluate.columns import attached_volumes, column_kinds, free_volume_index, storage_capacity
+from policysched.evaluate.columns import (
+    attached_volumes,
+    column_kinds,
+    free_volume_index,
+    storage_capacity,
+    volume_positions,
+)
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
 from policysched.model.pod_status import ObservedPod
@@ -103,7 +109,7 @@ _BEST = free_volume_index.MatchingVolumes.best
 _BY_ROW = storage_capacity.StorageCapacityTable.by_row
 _NOTE, _LEARN, _PUT = (
     free_volume_index.FreeVolumeIndex.set_free,
-    free_volume_index._LabelValueIndex.learn_codes,
+    volume_positions.LabelValueIndex.learn_codes,
     attached_volumes.AttachedVolumes.update_row,
 )
 
@@ -168,8 +174,8 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
     ),
     "bound volumes are not followed": (
         free_volume_index.FreeVolumeIndexCache,
-        "_apply_changes",
-        lambda *_: True,
+        "_changed",
+        lambda _self, index, *_: index,
         Scenario(
             of(
                 (A, B),
@@ -221,7 +227,7 @@ BUGS: dict[str, tuple[Any, str, Callable[..., Any], Scenario]] = {
         ),
     ),
     "a value that no node had stays unknown": (
-        free_volume_index._LabelValueIndex,
+        volume_positions.LabelValueIndex,
         "learn_codes",
         lambda self, strings: () if self._string_count >= 0 else _LEARN(self, strings),
         Scenario(

@@ -102,7 +102,7 @@ class VolumeCache:
             self._mark_volume_changed(cached)
         self.volumes[volume.name] = volume
         if volume.claim_ref is None:
-            insort(self._unclaimed.setdefault(volume.class_name, []), volume, key=_by_size)
+            insort(self._unclaimed.setdefault(volume.class_name, []), volume, key=by_size)
         else:
             self._names_by_claim.setdefault(volume.claim_ref, set()).add(volume.name)
         self._drop_if_superseded(volume.name, volume.version)
@@ -135,7 +135,7 @@ class VolumeCache:
     def _unindex_volume(self, volume: PersistentVolume) -> None:
         if volume.claim_ref is None:
             free = self._unclaimed[volume.class_name]
-            index = bisect_left(free, _by_size(volume), key=_by_size)
+            index = bisect_left(free, by_size(volume), key=by_size)
             assert free[index] is volume, f"{volume.name} is not at the index of its size"
             del free[index]
             if not free:
@@ -343,5 +343,6 @@ def _as_read(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
     return replace(claim, version=0)
 
 
-def _by_size(volume: PersistentVolume) -> tuple[int, str]:
+def by_size(volume: PersistentVolume) -> tuple[int, str]:
+    """The order in which volumes are chosen for a claim."""
     return volume.capacity_bytes, volume.name

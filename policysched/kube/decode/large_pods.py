@@ -93,7 +93,7 @@ def decode_without_unread_items(
     elif observed.node or pod.too_large or _without_items(pod, decision_budget):
         # Otherwise it is only nominated, and is still to be decided about: that needs all of it.
         changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, node_resources)
-    if pod.dropped & _METADATA:
+    if pod.dropped and pod.dropped & _METADATA:
         changes = {"dropped": pod.dropped - _METADATA, **changes}
     if not changes:
         return observed, decoded
