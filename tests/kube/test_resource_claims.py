@@ -10,6 +10,7 @@ from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.devices.pod_claims import PodResourceClaims, choose_devices
 from policysched.kube.client.api import Conflict
 from policysched.kube.decode import devices
+from policysched.kube.decode.large_claims import decode_watched_claim
 from policysched.kube.write.resource_claims import (
     CONFLICTS_MAX,
     FINALIZER,
@@ -90,7 +91,7 @@ def status_of(driver: str) -> Json:
 
 def wanted(server: Server) -> ClaimToReserve:
     """What is decided on the claim as it stands: g0 of node a, if it has nothing."""
-    claim = devices.decode_watched_claim(server.claim)
+    claim = decode_watched_claim(server.claim)
     stock = AvailableDevices(world(device_slice("a", gpu("g0"), gpu("g1")), claim))
     choice = choose_devices(user("web", "c"), PodResourceClaims((claim,)), node("a"), stock)
     assert not isinstance(choice, str)

@@ -1,7 +1,6 @@
 """Decodes ResourceClaims, ResourceSlices and DeviceClasses (resource.k8s.io/v1), and encodes allocations."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from math import ceil
@@ -24,7 +23,6 @@ from policysched.text.short_key import short_key
 
 Json = Mapping[str, Any]
 
-_FINALIZERS_MAX = 64
 EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """Marks claims that a scheduler created for a pod's extended resources."""
 
@@ -83,13 +81,6 @@ def decode_extended_requests(spec: Json) -> tuple[ExtendedResourceRequest, ...]:
 def decode_resource_claim(obj: Json) -> d.ResourceClaim:
     """A resource.k8s.io/v1 ResourceClaim. Raises MalformedObject."""
     return decode_object("ResourceClaim", obj, lambda read: with_used_devices(read, _claim))
-
-
-def decode_watched_claim(obj: Json) -> d.ResourceClaim:
-    """As `decode_resource_claim`, without finalizers if there are very many. Who writes them reads the claim."""
-    claim = decode_resource_claim(obj)
-    is_large = len(claim.finalizers or ()) > _FINALIZERS_MAX
-    return replace(claim, finalizers=None) if is_large else claim
 
 
 def decode_resource_slice(obj: Json) -> d.ResourceSlice:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from policysched.kube.client.watch_lines import split_object
 from policysched.kube.decode import core_objects, devices, storage
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.large_claims import decode_watched_claim
 from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items, lacks_resources
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.pod_updates import DecodedPod, decode_large_pod_update, decode_pod_update
@@ -278,7 +279,7 @@ STORAGE_RESOURCES = (
 def _device_resource(
     kind: DeviceKind, path: str
 ) -> WatchedResource[DeviceObjectUpdated | DeviceObjectDeleted | DeviceKindServed]:
-    read = devices.decode_watched_claim if kind == "ResourceClaim" else devices.DEVICE_DECODERS[kind]
+    read = decode_watched_claim if kind == "ResourceClaim" else devices.DEVICE_DECODERS[kind]
 
     def gone(key: str) -> DeviceObjectDeleted:
         namespace, _, name = key.rpartition("/")
