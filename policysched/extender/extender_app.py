@@ -21,6 +21,7 @@ from policysched.daemon.app import DaemonApp, Runtime, Tasks
 from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.extender.settings import ExtenderSettings
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.watch.resources import (
     NAMESPACES,
     NODES,
@@ -87,9 +88,9 @@ class ExtenderApp(DaemonApp):
 
     def _background_tasks(self) -> Tasks:
         server = self.extender_server
-        node_resources = set[str]()
-        nodes = with_node_resources(NODES, node_resources)
-        pods = pods_within(server.limits.decision_budget, node_resources)
+        names = CountedNames(server.programs)
+        nodes = with_node_resources(NODES, names)
+        pods = pods_within(server.limits.decision_budget, names)
         parts = self._reflector_set.add_cluster_reflectors(
             (NAMESPACES, nodes, pods, *SELECTOR_OWNERS, *STORAGE_RESOURCES)
         )

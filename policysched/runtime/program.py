@@ -292,7 +292,7 @@ def _stop(app: SchedulerApp, stop_requested: asyncio.Event, number: int) -> None
 
 def _start_self_check(app: SchedulerApp, api: ApiClient, checks: set[asyncio.Task[list[str]]]) -> None:
     """`checks` holds the tasks: the loop keeps only weak references."""
-    task = asyncio.create_task(compare_with_server(app.scheduler, api, app.node_resources))
+    task = asyncio.create_task(compare_with_server(app.scheduler, api, app.counted_names))
     checks.add(task)
     task.add_done_callback(checks.discard)
 

@@ -22,6 +22,7 @@ from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.daemon.process import ExitReason
 from policysched.daemon.team_policy_feed import TeamPolicyFeed
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeadershipStatus
 from policysched.kube.watch.resources import (
@@ -122,7 +123,7 @@ class SchedulerApp(DaemonApp):
             settle_s=settings.binding.response_timeout_s + SERVER_TIMEOUT_S,
         )
         self.extender_caller = ExtenderCaller(extenders or {}, self._api, self.post)
-        self.node_resources: set[str] = set()
+        self.counted_names = CountedNames(self.scheduler.programs)
         assert self.last_good is not None, "the settings of `run` name a last known good ConfigMap"
         self.team_policy_feed = self._make_team_feed()
         self._dispatcher = CommandDispatcher(
@@ -242,8 +243,8 @@ class SchedulerApp(DaemonApp):
         parts = self._reflector_set.add_cluster_reflectors(
             (
                 NAMESPACES,
-                with_node_resources(self.extender_caller.node_resource, self.node_resources),
-                pods_within(self.settings.limits.decision_budget, self.node_resources),
+                with_node_resources(self.extender_caller.node_resource, self.counted_names),
+                pods_within(self.settings.limits.decision_budget, self.counted_names),
                 DISRUPTION_BUDGETS,
                 *SELECTOR_OWNERS,
                 *STORAGE_RESOURCES,

@@ -5,10 +5,10 @@ The cluster changes while it is read, so only differences that two comparisons s
 
 import asyncio
 import logging
-from collections.abc import Set
 
 from policysched.cluster.cache_differences import find_cache_differences
 from policysched.kube.client.api import ApiClient, ApiErrors
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.watch.resources import NODES, PODS, pods_within
 from policysched.model.nodes import Node
@@ -22,8 +22,8 @@ RECHECK_DELAY_S = 3.0
 DIFFERENCES_LOGGED_MAX = 100
 
 
-async def compare_with_server(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[str]:
-    """The lasting differences as sentences; each is logged too. `node_resources`: those that nodes have or had."""
+async def compare_with_server(scheduler: Scheduler, api: ApiClient, names: CountedNames) -> list[str]:
+    """The lasting differences as sentences; each is logged too. `names`: what is kept of large pods first."""
     cache = scheduler.cache
     counts = {
         "nodes": len(cache.nodes),
@@ -35,9 +35,9 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient, node_resourc
         extra={**counts, **{f"pending_{q}": n for q, n in scheduler.pending_counts().items()}},
     )
     try:
-        first = set(await _differences(scheduler, api, node_resources))
+        first = set(await _differences(scheduler, api, names))
         await asyncio.sleep(RECHECK_DELAY_S if first else 0)
-        second = await _differences(scheduler, api, node_resources) if first else []
+        second = await _differences(scheduler, api, names) if first else []
         lasting = [difference for difference in second if difference in first]
     except ApiErrors as error:
         log.warning("cannot compare the cache with the API server", extra={"error": str(error)})
@@ -49,8 +49,8 @@ async def compare_with_server(scheduler: Scheduler, api: ApiClient, node_resourc
     return lasting
 
 
-async def _differences(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[str]:
-    nodes, pods = await _list_nodes(api), await _list_pods(scheduler, api, node_resources)
+async def _differences(scheduler: Scheduler, api: ApiClient, names: CountedNames) -> list[str]:
+    nodes, pods = await _list_nodes(api), await _list_pods(scheduler, api, names)
     return find_cache_differences(scheduler.cache, nodes=nodes, pods=pods)
 
 
@@ -67,8 +67,8 @@ async def _list_nodes(api: ApiClient) -> list[Node]:
     return nodes
 
 
-async def _list_pods(scheduler: Scheduler, api: ApiClient, node_resources: Set[str]) -> list[ObservedPod]:
-    decode = pods_within(scheduler.core.limits.decision_budget, node_resources).decode_update
+async def _list_pods(scheduler: Scheduler, api: ApiClient, names: CountedNames) -> list[ObservedPod]:
+    decode = pods_within(scheduler.core.limits.decision_budget, names).decode_update
     assert decode is not None
     pods: list[ObservedPod] = []
     async for page in api.pages(PODS.path, {}, page_size=500):

@@ -26,6 +26,7 @@ from policysched.daemon.signals import shutdown_signals
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
@@ -120,13 +121,13 @@ def run_shadow(
     return run_event_loop(_Shadow(settings, compared, refresh).run())
 
 
-def watched_resources(decision_budget: int) -> tuple[WatchedResource[Any], ...]:
-    """What is watched, with as much of large pods as a scheduler with this budget of a decision keeps."""
-    node_resources = set[str]()
+def watched_resources(decision_budget: int, program: Program) -> tuple[WatchedResource[Any], ...]:
+    """What is watched, with as much of large pods as a scheduler with this budget of a decision and this policy keeps."""
+    names = CountedNames(lambda: {program.name: program})
     return (
         NAMESPACES,
-        with_node_resources(NODES, node_resources),
-        pods_within(decision_budget, node_resources),
+        with_node_resources(NODES, names),
+        pods_within(decision_budget, names),
         DISRUPTION_BUDGETS,
         *SELECTOR_OWNERS,
         *STORAGE_RESOURCES,
@@ -207,7 +208,9 @@ class _Shadow:
                 settings=ReflectorSettings(),
                 run_beside=asyncio.to_thread,
             )
-            resources = watched_resources(self._observer.scheduler.core.limits.decision_budget)
+            resources = watched_resources(
+                self._observer.scheduler.core.limits.decision_budget, settings.program
+            )
             parts = reflectors.add_cluster_reflectors(resources)
             for kind in () if configured is None else configured.node_objects:
                 resource = node_objects(

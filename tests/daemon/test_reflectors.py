@@ -15,6 +15,7 @@ from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.watch.large_objects import RunBeside
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.watch.resources import (
@@ -155,7 +156,7 @@ def test_at_a_start_the_resources_of_nodes_are_known_when_large_pods_are_decoded
         return function()
 
     async def scenario() -> None:
-        names = set[str]()
+        names = CountedNames()
         resources = (pods_within(DECISION_BUDGET_DEFAULT, names), with_node_resources(NODES, names))
         reflectors = reflector_set(WithLargePod((), "none"), posted.append, beside)
         tasks = [

@@ -18,6 +18,7 @@ from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT
 from policysched.kube.client import watch_lines
 from policysched.kube.client.watch_lines import WatchEvent, watch_events
 from policysched.kube.decode import rests
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.large_objects import LargeObjects, is_large
 from policysched.kube.watch.resources import PODS, pods_within
@@ -497,7 +498,7 @@ def gpus(events: list[Any]) -> list[int]:
 @pytest.mark.parametrize("answer_version", [11, 12])
 def test_a_large_pod_is_read_again_when_a_node_first_has_a_resource(answer_version: int) -> None:
     async def scenario() -> None:
-        resources = {"cpu"}
+        names = CountedNames()
         transport = Script(
             [
                 listed(12, beside_many_resources("large", 11), small("small", 12)),
@@ -506,13 +507,13 @@ def test_a_large_pod_is_read_again_when_a_node_first_has_a_resource(answer_versi
             ],
             [[]],
         )
-        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        pods = pods_within(DECISION_BUDGET_DEFAULT, names)
         harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0))
         async with running(harness.reflector.run()):
             await until(lambda: len(harness.events) == 2, "the list")
             await asyncio.sleep(60)
             assert len(transport.requests) == 1
-            resources.add(GPU)
+            names.resources.add(GPU)
             await until(lambda: len(harness.events) == 3, "the large pod")
             await asyncio.sleep(60)
 
@@ -530,16 +531,16 @@ def test_a_large_pod_is_read_again_when_a_node_first_has_a_resource(answer_versi
 @pytest.mark.parametrize("answer", [[], ["older"], ["another"]])
 def test_a_large_pod_that_the_answer_does_not_have_is_left_as_it_is(answer: list[str]) -> None:
     async def scenario() -> None:
-        resources = {"cpu"}
+        names = CountedNames()
         older = beside_many_resources("large", 9)
         another = versioned(pod_manifest("large", uid="another"), 13)
         items = [{"older": older, "another": another}[name] for name in answer]
         transport = Script([listed(12, beside_many_resources("large", 11)), listed(13, *items)], [[]])
-        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        pods = pods_within(DECISION_BUDGET_DEFAULT, names)
         harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0))
         async with running(harness.reflector.run()):
             await until(lambda: bool(harness.events), "the list")
-            resources.add(GPU)
+            names.resources.add(GPU)
             await asyncio.sleep(60)
 
         assert gpus(harness.events) == [0]
@@ -549,14 +550,14 @@ def test_a_large_pod_that_the_answer_does_not_have_is_left_as_it_is(answer: list
 
 def test_large_pods_of_the_first_list_wait_for_the_nodes() -> None:
     async def scenario() -> None:
-        resources, nodes_listed = set[str](), asyncio.Event()
+        names, nodes_listed = CountedNames(), asyncio.Event()
         transport = Script([listed(12, beside_many_resources("large", 11))], [[]])
-        pods = pods_within(DECISION_BUDGET_DEFAULT, resources)
+        pods = pods_within(DECISION_BUDGET_DEFAULT, names)
         harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0), before_large=nodes_listed)
         async with running(harness.reflector.run()):
             await asyncio.sleep(5)
             assert (harness.listed, harness.events) == (0, [])
-            resources.add(GPU)
+            names.resources.add(GPU)
             nodes_listed.set()
             await until(lambda: bool(harness.listed), "the list")
 

@@ -11,18 +11,23 @@ import pytest
 from policysched.evaluate.columns.pod_query import other_pod_context
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.evaluate.scalar.leaves import attribute
+from policysched.kube.decode.counted_names import CountedNames, metadata_keys
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.resources import pods_within
+from policysched.lang.ir.program import Program
 from policysched.model.pods import Pod
 from policysched.scheduler.events import PodUpdated
 from tests.builders import node, pod_manifest
 from tests.hostile import HOST, HOSTILE_SPECS, anti_affinity
 from tests.kube.test_pod_updates import line
+from tests.reference.checked import program
 from tests.scheduler.rig import Rig
 
 Json = dict[str, Any]
 KUBE_DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
 GPU = "vendor.example/gpu"
+NAMES = CountedNames()
+NAMES.resources.add(GPU)
 KEPT_BYTES_MAX, COUNT = 700_000, 2_500
 
 
@@ -33,7 +38,7 @@ def on_a_node(spec: Json, name: str = "big", **metadata: Any) -> Json:
 
 
 def decode(obj: Json, decision_budget: int = DECISION_BUDGET_DEFAULT) -> tuple[PodUpdated, object]:
-    decode_line = pods_within(decision_budget, {GPU}).decode_line
+    decode_line = pods_within(decision_budget, NAMES).decode_line
     assert decode_line is not None
     event, decoded = decode_line(line(obj), None)
     assert isinstance(event, PodUpdated)
@@ -208,3 +213,44 @@ def test_a_total_leaves_out_a_pod_whose_items_are_not_known() -> None:
         placed.append(any(pod.node for pod in rig.scheduler.core.pods.values()))
 
     assert placed == [True, False]
+
+
+READS = program(
+    'input team: string = pod.labels["zz/team"] default "none"',
+    'input mode: string = pod.annotations["zz/mode"] default "none"',
+    'queue by pod.labels["zz/rank"] else "none"',
+    'filter few require count(pods on node where has other.labels["zz/kind"]) < 1',
+    'preemption { victims = has victim.labels["zz/victim"] }',
+)
+READ_KEYS = ["zz/team", "zz/mode", "zz/rank", "zz/kind", "zz/victim"]
+
+
+def test_the_keys_that_a_policy_reads_anywhere_are_known() -> None:
+    assert sorted(metadata_keys(READS)) == sorted(READ_KEYS)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_of_hundreds_of_labels_those_that_policies_read_count(field: str) -> None:
+    policies = dict[str, Program]()
+    names = CountedNames(lambda: policies)
+    texts = {f"a{number:04}": "" for number in range(300)} | dict.fromkeys(READ_KEYS, "yes")
+    obj = on_a_node({}, **{field: texts})
+    decode_line = pods_within(DECISION_BUDGET_DEFAULT, names).decode_line
+    assert decode_line is not None
+
+    def read_keys() -> list[str]:
+        nonlocal decoded
+        event, decoded = decode_line(line(obj), decoded)
+        assert isinstance(event, PodUpdated)
+        kept = getattr(event.pod.pod, field)
+        assert len(kept) == 256
+        return [key for key in READ_KEYS if key in kept]
+
+    decoded: object = None
+    names.revision()
+    assert read_keys() == []
+    policies["test"] = READS
+    assert names.revision() == 1
+    assert read_keys() == READ_KEYS
+    del policies["test"]
+    assert names.revision() == 1, "nothing is read again"

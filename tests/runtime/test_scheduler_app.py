@@ -390,12 +390,12 @@ def test_with_the_check_enabled_a_lost_change_of_the_cache_is_detected() -> None
         async with running(app.run()):
             await until(lambda: world.node_of("web"), "the pod to be bound")
             await asyncio.sleep(1)
-            assert await compare_with_server(app.scheduler, world.api(), app.node_resources) == []
+            assert await compare_with_server(app.scheduler, world.api(), app.counted_names) == []
 
             app.scheduler.cache.drop_pod(
                 PodUid(pod["metadata"]["uid"])
             )  # the planted bug: a change that got lost
-            differences = await compare_with_server(app.scheduler, world.api(), app.node_resources)
+            differences = await compare_with_server(app.scheduler, world.api(), app.counted_names)
 
         assert any("missing from the cache" in difference for difference in differences)
 
@@ -414,7 +414,7 @@ def test_a_pod_that_no_cluster_decides_about_is_kept_without_its_items_and_equal
             await until(lambda: pod["metadata"]["uid"] in kept, "the pod to be seen")
             await asyncio.sleep(1)
             assert kept[pod["metadata"]["uid"]].pod.tolerations == ()
-            assert await compare_with_server(app.scheduler, world.api(), app.node_resources) == []
+            assert await compare_with_server(app.scheduler, world.api(), app.counted_names) == []
 
     on_virtual_time(scenario)
 

@@ -6,12 +6,13 @@ or nominated, counts for others: it is kept with as many of the items that other
 `Pod.too_large` says why it is not decided about, and `Pod.dropped` of which fields items are missing.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.decode.pod_updates import DecodedPod, PodPart, Role
 from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
@@ -46,6 +47,7 @@ _ITEMS: Mapping[str, Any] = {
 _NO_CHANGES: Mapping[str, Any] = {}
 
 _METADATA = frozenset(("labels", "annotations"))
+_NAMED = _METADATA | {"requests"}
 _METADATA_MAX = 256
 """Of labels, and of annotations. Pods on nodes are indexed by each key of a label, which takes 0.8 KB."""
 _TOO_MUCH_METADATA = (
@@ -63,21 +65,17 @@ _TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or 
 
 
 def decode_without_unread_items(
-    decode: DecodePod, before: DecodedPod | None, decision_budget: int, node_resources: Set[str] = frozenset()
+    decode: DecodePod, before: DecodedPod | None, decision_budget: int, names: CountedNames
 ) -> _DecodedUpdate:
     """What `decode` returns, without the items of a pod that no cluster decides about, and of one that counts for others without
     those that nobody reads and those beyond a limit. `Pod.too_large` says why they are missing. `decision_budget`: in operations
-    (`evaluate.decision_cost`). `node_resources`: those that nodes have or had, requests for which are kept first."""
-    known_resources = len(node_resources)
+    (`evaluate.decision_cost`). `names`: those of requests, labels and annotations that are kept first."""
+    revision = names.known_revision
     observed, decoded = decode(before)
     role, part = _role(observed), None
     if observed.pod.too_large:
         assert before is not None and before.part is not None, f"of {observed.pod.full_name} no part is known"
-        if (
-            role != before.part.role
-            or _is_known_whole(observed.pod)
-            or lacks_resources(before, node_resources)
-        ):
+        if role != before.part.role or _is_known_whole(observed.pod) or lacks_names(before, revision):
             observed, decoded = decode(None)
         else:
             part = before.part
@@ -92,13 +90,13 @@ def decode_without_unread_items(
         changes = _without_items(pod, decision_budget)
     elif observed.node or pod.too_large or _without_items(pod, decision_budget):
         # Otherwise it is only nominated, and is still to be decided about: that needs all of it.
-        changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, node_resources)
+        changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, names)
     if pod.dropped and pod.dropped & _METADATA:
         changes = {"dropped": pod.dropped - _METADATA, **changes}
     if not changes:
         return observed, decoded
     pod = changed_copy(pod, **changes)
-    return replace(observed, pod=pod), replace(decoded, pod=pod, part=part or PodPart(role, known_resources))
+    return replace(observed, pod=pod), replace(decoded, pod=pod, part=part or PodPart(role, revision))
 
 
 def _role(observed: ObservedPod) -> Role:
@@ -107,11 +105,11 @@ def _role(observed: ObservedPod) -> Role:
     return "counted" if observed.node or observed.nominated_node else "pending"
 
 
-def lacks_resources(decoded: DecodedPod, node_resources: Set[str]) -> bool:
-    """Whether it may have requests that count, but not when it was decoded: no node had the resource."""
+def lacks_names(decoded: DecodedPod, revision: int) -> bool:
+    """Whether some of its items may be read since this revision of `CountedNames`, and not when it was decoded."""
     part = decoded.part
-    is_known = part is None or part.role != "counted" or part.node_resources >= len(node_resources)
-    return not is_known and "requests" in decoded.pod.dropped
+    is_current = part is None or part.role != "counted" or part.revision >= revision
+    return not is_current and not decoded.pod.dropped.isdisjoint(_NAMED)
 
 
 def _is_known_whole(pod: Pod) -> bool:
@@ -137,17 +135,24 @@ def _without_items(pod: Pod, decision_budget: int) -> Mapping[str, Any]:
     return _changes(pod, dropped, message)
 
 
-def _without_uncounted_items(pod: Pod, limit: int, node_resources: Set[str]) -> Mapping[str, Any]:
+def _without_uncounted_items(pod: Pod, limit: int, names: CountedNames) -> Mapping[str, Any]:
     """The changes to a pod that counts for others."""
     kept, message = dict[str, Any](), ""
     if DecisionCost(pod).operations(0, limit) > limit:
         message = _TOO_MANY_ITEMS_TO_COUNT
-        kept |= _counted_items(pod, limit, node_resources)
+        kept |= _counted_items(pod, limit, names)
     if _has_too_much_metadata(pod):
         message = message or pod.too_large or _TOO_MUCH_METADATA_TO_COUNT
         for name in ("labels", "annotations"):
-            kept[name] = dict(islice(getattr(pod, name).items(), _METADATA_MAX))
+            kept[name] = _first_texts(getattr(pod, name), names.metadata_keys)
     return _changes(pod, kept, message)
+
+
+def _first_texts(texts: Mapping[str, str], keys: Sequence[str]) -> Mapping[str, str]:
+    """Those of these keys, and as many others as there is room."""
+    read = {key: texts[key] for key in keys if key in texts}
+    others = ((key, text) for key, text in texts.items() if key not in read)
+    return dict(islice(chain(read.items(), others), _METADATA_MAX))
 
 
 def _changes(pod: Pod, kept: Mapping[str, Any], message: str | None) -> Mapping[str, Any]:
@@ -158,7 +163,7 @@ def _changes(pod: Pod, kept: Mapping[str, Any], message: str | None) -> Mapping[
     return {**kept, "too_large": message or "", "dropped": pod.dropped - _METADATA | dropped}
 
 
-def _counted_items(pod: Pod, limit: int, node_resources: Set[str]) -> Mapping[str, Any]:
+def _counted_items(pod: Pod, limit: int, names: CountedNames) -> Mapping[str, Any]:
     """The first items within the limit, the amounts that others need most before the rest. Host ports are all kept, as numbers if
     they exceed it. The affinity terms come last, all or none, since they are for the pod itself."""
     room = limit // ITEM_OPERATIONS
@@ -171,7 +176,9 @@ def _counted_items(pod: Pod, limit: int, node_resources: Set[str]) -> Mapping[st
             room -= size(item)
             yield item
 
-    in_use = dict.fromkeys(name for name in pod.requests if name in _COUNTED_ALWAYS or name in node_resources)
+    in_use = dict.fromkeys(
+        name for name in pod.requests if name in _COUNTED_ALWAYS or name in names.resources
+    )
     resources = list(within_room(chain(in_use, (name for name in pod.requests if name not in in_use))))
     kept: dict[str, Any] = {
         **_READ_TO_PLACE_IT,

@@ -58,10 +58,10 @@ Role = Literal["pending", "counted", "ended"]
 
 @dataclass(frozen=True, slots=True)
 class PodPart:
-    """The part of a pod that is kept (`large_pods`). `node_resources`: how many resources of nodes were known by then."""
+    """The part of a pod that is kept (`large_pods`). `revision`: of the names that others read (`CountedNames`)."""
 
     role: Role
-    node_resources: int
+    revision: int
 
 
 @dataclass(frozen=True, slots=True)

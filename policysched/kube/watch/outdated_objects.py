@@ -11,6 +11,8 @@ CHECK_S = 1.0
 """How often such objects are looked for. All are visited only if the revision changed."""
 _VISITED_MAX = 1_000
 """Between two pauses."""
+_REST_SHARE = 10
+"""After they were read, none is read for so many times as long: a team can change what its policy reads all the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ async def read_outdated(
         revision = outdated.revision()
         if revision == visited_revision or not (objects := decoded_objects()):
             continue
+        began_s = asyncio.get_running_loop().time()
         with suppress(*ApiErrors):
             for number, (key, decoded) in enumerate(objects.items()):
                 if (params := outdated.params_to_read(decoded)) is not None:
@@ -42,3 +45,4 @@ async def read_outdated(
                 elif number % _VISITED_MAX == 0:
                     await asyncio.sleep(0)
             visited_revision = revision
+        await asyncio.sleep(_REST_SHARE * (asyncio.get_running_loop().time() - began_s))

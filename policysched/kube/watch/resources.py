@@ -1,16 +1,17 @@
 """The watched resources: the path, the key and the events of each."""
 
 import base64
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from policysched.kube.client.watch_lines import split_object
 from policysched.kube.decode import core_objects, devices, storage
+from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.large_claims import decode_watched_claim
-from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items, lacks_resources
+from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items, lacks_names
 from policysched.kube.decode.pod_groups import decode_pod_group
 from policysched.kube.decode.pod_updates import DecodedPod, decode_large_pod_update, decode_pod_update
 from policysched.kube.decode.pods import decode_pod
@@ -126,16 +127,17 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
 
 
 def pods_within(
-    decision_budget: int, node_resources: Set[str] = frozenset()
+    decision_budget: int, names: CountedNames | None = None
 ) -> WatchedResource[PodUpdated | PodDeleted]:
-    """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`). `node_resources` of
-    `with_node_resources`."""
+    """Pods, without most of those that exceed this budget of a decision (`decode.large_pods`). `names`: which of
+    their items are kept first."""
+    counted = CountedNames() if names is None else names
 
     def keep(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
-        return decode_without_unread_items(decode, before, decision_budget, node_resources)
+        return decode_without_unread_items(decode, before, decision_budget, counted)
 
     def params_to_read(decoded: object) -> Mapping[str, str] | None:
-        if not isinstance(decoded, DecodedPod) or not lacks_resources(decoded, node_resources):
+        if not isinstance(decoded, DecodedPod) or not lacks_names(decoded, counted.known_revision):
             return None
         pod = decoded.pod
         return {"fieldSelector": f"metadata.namespace={pod.namespace},metadata.name={pod.name}"}
@@ -144,7 +146,7 @@ def pods_within(
         PODS,
         decode_update=partial(_pod_update, keep=keep),
         decode_line=partial(_large_pod_update, keep=keep),
-        outdated=OutdatedObjects(node_resources.__len__, params_to_read),
+        outdated=OutdatedObjects(counted.revision, params_to_read),
     )
 
 
@@ -168,14 +170,14 @@ NAMESPACES: WatchedResource[NamespaceUpdated | NamespaceDeleted] = WatchedResour
 
 
 def with_node_resources(
-    nodes: WatchedResource[NodeUpdated | NodeDeleted], node_resources: set[str]
+    nodes: WatchedResource[NodeUpdated | NodeDeleted], names: CountedNames
 ) -> WatchedResource[NodeUpdated | NodeDeleted]:
-    """Nodes, whose resources are added to the set."""
+    """Nodes, whose resources are added to the names."""
 
     def updated_event(obj: Json) -> NodeUpdated | NodeDeleted:
         event = nodes.updated_event(obj)
         if isinstance(event, NodeUpdated):
-            node_resources.update(event.node.allocatable)
+            names.resources.update(event.node.allocatable)
         return event
 
     return replace(nodes, updated_event=updated_event)
