@@ -50,7 +50,7 @@ from policysched.scheduler.commands import (
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.events import PrebindRefused, PrebindWritten
 from policysched.scheduler.in_flight_binds import InFlightBind, PrebindState
-from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.limits import PREBINDS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.queue.movable_heap import MovableHeap
 
 WrittenVersions = Mapping[PrebindTarget, int]
@@ -69,7 +69,7 @@ class Prebinder:
     def __init__(self, core: SchedulerCore, bind_tracker: BindTracker) -> None:
         self._core = core
         self._bind_tracker = bind_tracker
-        self._deadlines: MovableHeap[PodUid] = MovableHeap()
+        self._due: MovableHeap[PodUid] = MovableHeap()  # at its deadline, or before if it was not looked at
         # By claim, and by name of a volume.
         self._by_object: dict[VolumeClaimKey | str, dict[PodUid, None]] = {}
 
@@ -82,7 +82,7 @@ class Prebinder:
         attempt = core.binds.next_prebind_attempt()
         core.cache.devices.reserve(pod.uid, requirements.devices, attempt)
         core.binds.begin_prebind(pod.uid, PrebindState(bind, requirements, deadline_ns, attempt))
-        self._deadlines.put(pod.uid, deadline_ns)
+        self._due.put(pod.uid, deadline_ns)
         for key in _objects_of(core.binds.prebinding[pod.uid]):
             self._by_object.setdefault(key, {})[pod.uid] = None
         nominated = core.cache.nominated.get(pod.uid)
@@ -167,7 +167,8 @@ class Prebinder:
         volume: PersistentVolume | None = None,
         node: NodeName | None = None,
     ) -> None:
-        """Check the pods that a change can affect: those that use the claim or the volume, or those that go to the node."""
+        """Check the pods that a change can affect: those that use the claim or the volume, or those that go to the node.
+        All but a few are due for it."""
         prebinding, uids = self._core.binds.prebinding, dict[PodUid, None]()
         if claim is not None:
             uids = self._by_object.get(claim, {})
@@ -176,8 +177,12 @@ class Prebinder:
             uids = {**self._by_object.get(volume.name, {}), **(of_claim or {})}
         else:
             uids = {uid: None for uid, state in prebinding.items() if node == state.in_flight_bind.node}
-        for uid in list(uids):
-            if (state := prebinding.get(uid)) is not None:
+        for number, uid in enumerate(list(uids)):
+            if (state := prebinding.get(uid)) is None:
+                continue
+            if number >= PREBINDS_PER_SLICE_MAX:
+                self._due.put(uid, min(now_ns, state.deadline_ns))
+            else:
                 with raises_for(state.in_flight_bind.pod.object_id):
                     self._recheck_pod(state, now_ns)
 
@@ -189,16 +194,19 @@ class Prebinder:
                     self._recheck_pod(state, now_ns)
 
     def advance(self, now_ns: int) -> None:
-        while (deadline_ns := self._deadlines.first_key()) is not None and deadline_ns <= now_ns:
-            uid = self._deadlines.first()
-            assert uid is not None
+        for _ in range(PREBINDS_PER_SLICE_MAX):
+            due_ns, uid = self._due.first_key(), self._due.first()
+            if due_ns is None or uid is None or due_ns > now_ns:
+                break
             state = self._core.binds.prebinding[uid]
-            if _has_unanswered_device_writes(state):
-                self._deadlines.discard(uid)  # the writes may still succeed: wait for their answer
+            is_late = state.deadline_ns <= now_ns
+            if is_late and _has_unanswered_device_writes(state):
+                self._due.discard(uid)  # the writes may still succeed: wait for their answer
                 continue
+            self._due.put(uid, state.deadline_ns)
             with raises_for(state.in_flight_bind.pod.object_id):
                 self._recheck_pod(state, now_ns)  # this may find a more exact reason
-                if uid in self._core.binds.prebinding:
+                if is_late and uid in self._core.binds.prebinding:
                     self._time_out(state, now_ns)
 
     def _time_out(self, state: PrebindState, now_ns: int) -> None:
@@ -208,7 +216,7 @@ class Prebinder:
             self._fail(state, f"binding volumes: {_TIMEOUT_MESSAGE}", now_ns)
 
     def next_time_ns(self) -> int | None:
-        return self._deadlines.first_key()
+        return self._due.first_key()
 
     def abort(self, uid: PodUid, now_ns: int) -> None:
         """The pod was deleted, is terminating, or is on a node already."""
@@ -296,7 +304,7 @@ class Prebinder:
                     raise DeviceBindingFailed(f"device binding timeout: claim={key.name}")
                 if deadline_ns is not None and deadline_ns < state.deadline_ns:
                     state.deadline_ns = deadline_ns
-                    self._deadlines.put(uid, state.deadline_ns)
+                    self._due.put(uid, state.deadline_ns)
         return ready
 
     def _is_bound(
@@ -353,7 +361,7 @@ class Prebinder:
             uids.pop(uid, None)
             if not uids:
                 self._by_object.pop(key, None)
-        self._deadlines.discard(uid)
+        self._due.discard(uid)
         cache = self._core.cache
         for key in cache.volumes.unreserve(uid, _volume_choice(state.prebind_work)):
             # A free volume can help any pod, a claim without a node those that use it.

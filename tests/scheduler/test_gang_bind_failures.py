@@ -3,6 +3,7 @@ bound ones."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs.bind_failures import GangBindFailures, Obstacle
 from policysched.scheduler.in_flight_binds import GangBindFailure
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import PREBINDS_PER_SLICE_MAX, SchedulerLimits
 from policysched.scheduler.policy_permissions import NamespaceSelection, PolicyPermissions, VictimCeiling
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
@@ -134,6 +135,41 @@ def test_a_member_in_prebind_is_withdrawn() -> None:
     assert rig.pending_message("w3") == (
         "withdrawn, because gang default/train is incomplete: w0: binding to a was refused: no"
     )
+
+
+@pytest.mark.parametrize("ends", ["deleted", "given up", "too late"])
+def test_the_members_in_prebind_are_withdrawn_a_few_at_a_time(ends: str) -> None:
+    """0.13 ms for each, in which nothing else was decided: 0.25 s for 2,000 members."""
+    pods = [
+        pod(f"w{number}", labels={"group": "train", "least": "100"}, spec=using(f"c{number}"))
+        for number in range(100)
+    ]
+    rig = Rig(f"{KEEP}filter volume_binding\n", node("a", pods="200"), synced=False)
+    rig.handle(
+        e.StorageObjectUpdated(storage_class("made", "csi.example.com")),
+        *(e.StorageObjectUpdated(claim(f"c{number}", of_class="made")) for number in range(100)),
+        e.Synced(),
+    )
+    rig.observe(*pods)
+    rig.settle()
+    for made in rig.of(c.Prebind):
+        (wanted,) = made.volumes_to_provision
+        rig.handle(e.PrebindWritten(made.uid, {wanted.claim: 2}, made.attempt))
+        rig.handle(e.StorageObjectUpdated(claim(wanted.claim.name, of_class="made", selected="a", version=2)))
+    left = [rig.scheduler.prebinding_count]
+
+    if ends == "deleted":
+        rig.handle(e.StorageObjectDeleted("PersistentVolumeClaim", "default", "c7"))
+    elif ends == "given up":
+        rig.handle(e.StorageObjectUpdated(claim("c7", of_class="made", version=3)))
+    else:
+        rig.now_ns += 601 * 10**9
+    while rig.scheduler.prebinding_count and len(left) < 20:
+        rig.scheduler.decide(rig.now_ns)
+        left.append(rig.scheduler.prebinding_count)
+
+    assert left[0] == 100 and left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 2 * PREBINDS_PER_SLICE_MAX
 
 
 def test_an_eviction_that_the_api_server_refuses_leaves_the_gang_pending() -> None:

@@ -1,6 +1,7 @@
 """Volume claims of a pod between node choice and bind: reserved, written, awaited, and what can happen meanwhile."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
 from policysched.model.storage import ClaimRef
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.limits import PREBINDS_PER_SLICE_MAX
 from policysched.scheduler.prebind import Prebinder
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
@@ -76,6 +78,28 @@ def test_a_claim_with_a_very_large_selector_is_malformed() -> None:
 
     with pytest.raises(MalformedObject, match="more than 1000 requirements and values"):
         claim(spec={"selector": {"matchLabels": labels}})
+
+
+def test_pods_that_share_a_claim_are_looked_at_a_few_at_a_time() -> None:
+    """A volume that all nodes reach, as of NFS. 4,000 pods whose claim was deleted took 0.4 s in one piece."""
+    shared = {"accessModes": ["ReadWriteMany"]}
+    rig = rig_with(volume("nfs", phase="Available", spec=shared), claim(mode="ReadWriteMany"))
+    rig.observe(*(pod(f"p{number}", spec=using("data")) for number in range(100)))
+    rig.settle()
+    for made in rig.of(c.Prebind):
+        rig.handle(e.PrebindWritten(made.uid, {"nfs": 2}, made.attempt))
+    marked = replace(volume("nfs", claim="data", claim_uid="uid-data", spec=shared), version=2)
+    rig.handle(e.StorageObjectUpdated(marked))
+    left = [rig.scheduler.prebinding_count]
+
+    rig.handle(e.StorageObjectDeleted("PersistentVolumeClaim", "default", "data"))
+    left.append(rig.scheduler.prebinding_count)
+    while left[-1] and len(left) < 20:
+        rig.scheduler.decide(rig.now_ns)
+        left.append(rig.scheduler.prebinding_count)
+
+    assert left[0] == 100 and left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= PREBINDS_PER_SLICE_MAX
 
 
 def test_a_bound_claim_needs_no_prebind() -> None:

@@ -22,7 +22,7 @@ from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import CancelBind
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.in_flight_binds import GangBindFailure
-from policysched.scheduler.limits import SECOND_NS
+from policysched.scheduler.limits import PREBINDS_PER_SLICE_MAX, SECOND_NS
 from policysched.scheduler.prebind import Prebinder
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -45,6 +45,7 @@ class GangBindFailures:
         self._core = core
         self._prebinder = prebinder
         self._preemption = preemption
+        self._withdrawals_left = 0  # in this call
 
     def next_time_ns(self) -> int | None:
         """When the first answer arrived that was not looked at, or when members are to be evicted."""
@@ -56,6 +57,7 @@ class GangBindFailures:
         if first_ns is None or first_ns > now_ns:
             return
         due, has_repeated = binds.due_gang_failures, False
+        self._withdrawals_left = PREBINDS_PER_SLICE_MAX
         for gang_id in [gang_id for gang_id in due if due.key_of(gang_id) <= now_ns]:
             if self._core.is_uncounted(gang_id[0], gang_id[1]):
                 continue  # the members that it has under a new text are not all known
@@ -70,16 +72,24 @@ class GangBindFailures:
                     self._settle(gang, failure, now_ns)
 
     def _withdraw_unbound(self, gang: QueuedGang, failure: GangBindFailure, now_ns: int) -> bool:
-        """Withdraw the members that are not bound, as far as possible. Returns whether none is left."""
-        core = self._core
+        """Withdraw the members that are not bound, as far as possible, those in PreBind in slices. Returns whether none is left."""
+        core, has_more = self._core, False
         message = f"withdrawn, because gang {gang.name} is incomplete: {failure.pod.name}: {failure.message}"
         for uid in self._unbound(gang):
             core.binds.in_flight[uid].awaited_by.add(gang.id)
-            if uid in core.binds.prebinding:
-                self._prebinder.withdraw(uid, message, now_ns)
+            if (prebind := core.binds.prebinding.get(uid)) is not None:
+                if prebind.withdrawal is not None:
+                    continue
+                has_more = has_more or not self._withdrawals_left
+                if self._withdrawals_left:
+                    self._withdrawals_left -= 1
+                    self._prebinder.withdraw(uid, message, now_ns)
             elif uid not in failure.cancelled:
                 failure.cancelled.add(uid)
                 core.commands.append(CancelBind(uid))
+        if has_more:
+            core.binds.due_gang_failures.put(gang.id, now_ns)
+            return False
         core.binds.due_gang_failures.discard(gang.id)  # until the next answer
         return not self._unbound(gang)
 
