@@ -111,7 +111,9 @@ class BindTracker:
             gang.attempts, gang.in_error_backoff = max(gang.attempts, pod.attempts), True
             core.queue.apply_backoff(gang, now_ns)
             is_counted = not core.is_uncounted(gang.policy, gang.namespace)
-            core.begin_gang_failure(gang, pod.pod, message, now_ns, is_counted=is_counted)
+            is_first = core.begin_gang_failure(gang, pod.pod, message, now_ns, is_counted=is_counted)
+            if is_first and refused:
+                note_refused_bind(gang, now_ns)
         self._enqueuer.enqueue_after_bind_failure(pod, now_ns)
         if gang is not None and core.gangs.gang_of(uid) is not gang:
             self._enqueuer.refresh_gang(gang, now_ns, "ScheduleAttemptFailure")

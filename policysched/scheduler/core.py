@@ -209,15 +209,16 @@ class SchedulerCore:
 
     def begin_gang_failure(
         self, gang: QueuedGang, pod: Pod, message: str, now_ns: int, *, is_counted: bool = True
-    ) -> None:
+    ) -> bool:
         """The bind of `pod` was refused. If its gang is evicted for that, the pod's condition says so until it is: a process that
-        starts in between reads there what is left to do."""
+        starts in between reads there what is left to do. Returns whether it is the first one that leaves the gang below its minimum."""
         is_new = self.binds.note_gang_failure(gang, pod, message, now_ns, is_counted=is_counted)
         running = self.policies.running.get(gang.policy)
         clause = None if running is None else running.program.gang
         is_evicted = clause is not None and clause.on_bind_failure is OnBindFailure.EVICT
         if is_new and is_evicted and (gang.placed_members or not is_counted):
             self.commands += self.reports.keep(pod, "SchedulerError", short_text(message), now_ns)
+        return is_new
 
     def end_gang_failure(self, gang_id: GangId, uid: PodUid | None = None) -> None:
         """Nobody has to be evicted any more. `uid`: after a refused bind of this pod."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, WAIT_INITIAL_S, WAIT_MAX_S
@@ -123,6 +125,48 @@ def test_a_gang_whose_binds_are_refused_evicts_others_ever_more_seldom() -> None
     refusing.play(HOUR_S)
 
     assert 5 < len(refusing.evicted) // 2 <= SOME
+
+
+def test_a_gang_whose_members_are_refused_in_turns_evicts_others_ever_more_seldom() -> None:
+    """The bound member was evicted for the refused one, and created again without its refusals: 484 evictions of others in an hour
+    for a gang of four, 44 now."""
+    rig = Rig(
+        GANG.replace("min = least", "min = least on_bind_failure = evict"),
+        node("a"),
+        node("b"),
+        low(),
+        low("other", "b"),
+    )
+    rig.observe(*[member(number, namespace="refusing") for number in (1, 2)])
+    evicted, refused, back = [0, 0], set[str](), list[Pod]()
+    for second in range(HOUR_S):
+        rig.observe(*back)
+        back.clear()
+        seen = len(rig.commands)
+        rig.pass_time(1)
+        for command in rig.commands[seen:]:
+            if isinstance(command, c.Bind):
+                if command.uid not in refused and len(refused) == evicted[1]:
+                    refused.add(command.uid)
+                    rig.handle(e.BindRefused(command.uid, "a webhook denied it"))
+                else:
+                    rig.handle(e.BindConfirmed(command.uid, command.node))
+                    rig.handle(
+                        e.PodUpdated(replace(rig.observed_pod(command.uid), node=command.node)),
+                        e.PodUpdated(low(f"{command.node}-{second}", command.node)),
+                    )
+            elif isinstance(command, c.Evict):
+                rig.handle(e.Evicted(command.uid, tuple(victim.uid for victim in command.victims)))
+                for victim in command.victims:
+                    own, observed = victim.namespace == "refusing", rig.observed_pod(victim.uid)
+                    evicted[own] += 1
+                    rig.handle(e.PodDeleted(victim.uid))
+                    if own:
+                        name = f"again-{evicted[1]}"
+                        back.append(replace(observed.pod, uid=PodUid(f"uid-{name}"), name=name))
+
+    assert 3 < len(refused) <= SOME
+    assert evicted[0] <= 2 * SOME
 
 
 def test_an_owner_whose_binds_are_refused_takes_quota_back_ever_more_seldom() -> None:

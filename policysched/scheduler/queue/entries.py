@@ -42,6 +42,7 @@ class QueueEntry(ABC):
     __slots__ = (
         "attempts",
         "backoff_until_ns",
+        "evicts_after_ns",
         "in_error_backoff",
         "last_cause",
         "order_key",
@@ -49,6 +50,7 @@ class QueueEntry(ABC):
         "policy",
         "priority",
         "queued_ns",
+        "refused_binds",
         "represented_key",
         "state",
         "yields_no_more",
@@ -66,6 +68,8 @@ class QueueEntry(ABC):
         self.ordered_last = False  # a gang that timed out: behind all others for one attempt
         self.order_key: tuple[Any, ...] = ()
         self.state = QueueState.DETACHED
+        self.refused_binds = 0  # of a gang, attempts with one
+        self.evicts_after_ns = 0  # it evicts no pods before
         self.represented_key: Hashable = None  # the equivalence class that it represents
 
     @property
@@ -103,13 +107,11 @@ class PendingPod(QueueEntry):
     __slots__ = (
         "admission_rejected",
         "equivalence_key",
-        "evicts_after_ns",
         "gang_failure",
         "input_warnings",
         "node",
         "observed",
         "pending_message",
-        "refused_binds",
     )
 
     def __init__(self, observed: ObservedPod, *, queued_ns: int) -> None:
@@ -122,8 +124,6 @@ class PendingPod(QueueEntry):
         self.admission_rejected = (
             False  # rejected without an attempt until the pod, its namespace or its policy changes
         )
-        self.refused_binds = 0
-        self.evicts_after_ns = 0  # it evicts no pods before
         self.input_warnings: tuple[str, ...] = ()  # reported inputs that were replaced by their defaults
 
     @property
