@@ -21,6 +21,7 @@ from policysched.scheduler.queue.ordered_queue import SortKeyQueue
 from tests.builders import node, pending, placed, pod, rejected, too_little
 from tests.scheduler.rig import FIT, GANG, Rig
 from tests.scheduler.test_quota_preemption import TEAMS
+from tests.volumes import claim, storage_class, using
 
 MS = 10**6
 PLAIN = FIT.replace("policy test", "policy plain")
@@ -117,6 +118,53 @@ def test_the_shares_of_many_namespaces_of_one_tenant_do_not_add_up_to_all_of_the
     assert max(waited) <= 40, "the credit of all"
 
 
+def test_the_failed_attempts_of_thousands_of_namespaces_do_not_keep_others_waiting() -> None:
+    """Where a cluster is full, or whoever asks gets a namespace. Beyond 1,000, it was forgotten which of them had failed."""
+    names = [f"tenant-{index}" for index in range(1_200)]
+    rig = TimedRig(FIT, node("a", cpu="50"), limits=FAST)
+    with patch.object(rig, "check_invariants"):  # each visits all pods
+        rig.observe(*(pod for name in names for pod in too_large(1, name)))
+        while rig.counts() != {"unschedulable": len(names)}:
+            rig.decide_once({"test": 5})
+        waited = []
+        for index in range(5):
+            rig.now_ns += 70 * SECOND_NS
+            rig.requeue_all()
+            rig.observe(friend(f"friend-{index}"))
+            rig.attempts.clear()
+            rig.attempts_until_bound(f"friend-{index}", {"test": 5})
+            waited.append(rig.attempts["test"])
+
+    assert max(waited) <= 140, "the credit of all, of which a quarter is paid meanwhile"
+
+
+def test_thousands_of_overdrawn_namespaces_are_looked_at_once() -> None:
+    """Each decision of others looked at each of them several times."""
+    time = DecisionTime(SchedulerLimits())
+    queues = ActiveQueues(lambda _: SortKeyQueue(), frozenset(), time)
+    entries = [
+        PendingPod(pending(too_large(1, f"t{number}")[0]), queued_ns=number) for number in range(2_000)
+    ]
+    for number, entry in enumerate(entries):
+        entry.order_key = (number,)
+        time.charge_failed_attempt(entry.namespace, 10 * MS)
+        queues.put(entry)
+    first = PendingPod(pending(friend()), queued_ns=3_000)
+    first.order_key = (3_000,)
+    queues.put(first)
+    assert queues.heads() == {"test": first}
+
+    asked: list[str] = []
+    is_overdrawn = time.overdrawn_until_ns
+    with patch.object(time, "overdrawn_until_ns", lambda name: (asked.append(name), is_overdrawn(name))[1]):
+        assert queues.first_before(first) is None
+        assert queues.pop() is first
+        others = queues.pop()
+
+    assert others in entries
+    assert len(asked) < 20
+
+
 def test_attempts_that_take_next_to_no_time_keep_the_order_of_the_queue() -> None:
     rig = forty_that_were_tried(attempt_ms=0)
 
@@ -195,6 +243,32 @@ def test_decisions_whose_binds_are_refused_are_at_the_expense_of_their_namespace
 
     rig.observe(friend())
 
+    assert rig.attempts_until_bound("friend", {"test": 20}) == 1
+
+
+def test_claims_that_a_provisioner_gives_up_all_the_time_are_at_the_expense_of_their_namespace() -> None:
+    rig = TimedRig(f"{FIT}filter volume_binding\n", node("a", cpu="50", pods="500"), limits=FAST)
+    names = [f"c{index}" for index in range(60)]
+    rig.handle(
+        e.StorageObjectUpdated(storage_class("made", "csi.example.com")),
+        *(e.StorageObjectUpdated(claim(name, of_class="made")) for name in names),
+    )
+    rig.observe(*(pod(f"p{index}", spec=using(name)) for index, name in enumerate(names)))
+    for version in range(2, 62, 2):
+        rig.decide_once({"test": 20})
+        for made in [rig.commands[-1]] if isinstance(rig.commands[-1], c.Prebind) else []:
+            (wanted,) = made.volumes_to_provision
+            selected = claim(wanted.claim.name, of_class="made", selected="a", version=version)
+            given_up = claim(wanted.claim.name, of_class="made", version=version + 1)
+            rig.handle(
+                e.StorageObjectUpdated(selected),
+                e.PrebindWritten(made.uid, {wanted.claim: version}, made.attempt),
+                e.StorageObjectUpdated(given_up),
+            )
+
+    rig.observe(friend())
+
+    assert rig.scheduler.prebinding_count == 0 and len(rig.of(c.Prebind)) >= 10
     assert rig.attempts_until_bound("friend", {"test": 20}) == 1
 
 

@@ -139,7 +139,11 @@ def an_overdrawn_namespace_overtakes_itself() -> AbstractContextManager[Any]:
 
 
 def any_attempt_in_vain_costs_a_namespace_its_place() -> AbstractContextManager[Any]:
-    return patch.object(DecisionTime, "is_overdrawn", lambda self, namespace: namespace in self._paid_ns)
+    return patch.object(
+        DecisionTime,
+        "overdrawn_until_ns",
+        lambda self, namespace: self.now_ns if namespace in self._paid_ns else None,
+    )
 
 
 def assumed_load_is_not_counted() -> AbstractContextManager[Any]:

@@ -46,6 +46,8 @@ class ActiveQueues(PolicyQueues):
     def _next(self) -> QueueEntry | None:
         heads = self.heads()
         first = self.first_of(heads.values())
+        if first is not None and first.priority >= self.deferred_priority_max:
+            return first
         next_behind = self._first_behind(heads)
         if next_behind is None or (first is not None and first.priority >= next_behind.priority):
             return first

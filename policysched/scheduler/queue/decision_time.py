@@ -31,11 +31,13 @@ if there are any: attempts of others, which come meanwhile, take the turn otherw
 SHARES_OF_ALL = 5
 """What the failed attempts of all namespaces may take together: so many times the share and the credit of one."""
 FAILED_RECENTLY_NS = 60 * SECOND_NS
-"""How long a namespace counts as one with failed attempts, once they are paid for."""
+"""How long a namespace counts as one with failed attempts, once they are paid for: at least, and so long for each hundred of such
+namespaces. One attempt in that time comes ahead of others, and those of thousands together would take seconds of each minute."""
+FAILED_RECENTLY_MAX_NS = 3_600 * SECOND_NS
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
-_ACCOUNTS_MAX = 1_000
-"""At this number, accounts without a debt are dropped."""
+_ACCOUNTS_MAX = 50_000
+"""Beyond this number, those that were charged least recently are dropped."""
 
 
 class DecisionTime:
@@ -51,7 +53,7 @@ class DecisionTime:
         self.prompt_binds = PromptBinds(limits.binds_in_flight_max)
         self._share = limits.failed_attempts_share
         self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
-        self._paid_ns: dict[str, int] = {}
+        self._paid_ns: dict[str, int] = {}  # the last one charged last
         self._slice_was_last = set[str]()
         self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts
@@ -64,16 +66,25 @@ class DecisionTime:
     def charge_failed_attempt(self, namespace: str, elapsed_ns: int) -> None:
         if elapsed_ns <= 0:
             return
-        if len(self._paid_ns) >= _ACCOUNTS_MAX:
-            self._paid_ns = {name: paid for name, paid in self._paid_ns.items() if paid > self.now_ns}
         credit_ns = FAILED_ATTEMPT_CREDIT_NS
-        self._paid_ns[namespace] = self._charged(
-            self._paid_ns.get(namespace, 0), elapsed_ns, self._share, credit_ns
-        )
-        self._last_paid_ns = max(self._last_paid_ns, self._paid_ns[namespace])
+        paid_ns = self._charged(self._paid_ns.pop(namespace, 0), elapsed_ns, self._share, credit_ns)
+        self._paid_ns[namespace] = paid_ns
+        self._drop_accounts()
+        self._last_paid_ns = max(self._last_paid_ns, paid_ns)
         self._all_paid_ns = self._charged(
             self._all_paid_ns, elapsed_ns, self._share_of_all, SHARES_OF_ALL * credit_ns
         )
+
+    def _drop_accounts(self) -> None:
+        """Those that nobody asks about any more, from the one that was charged least recently."""
+        first = next(iter(self._paid_ns))
+        while self._paid_ns[first] + self._recent_ns < self.now_ns or len(self._paid_ns) > _ACCOUNTS_MAX:
+            del self._paid_ns[first]
+            first = next(iter(self._paid_ns))
+
+    @property
+    def _recent_ns(self) -> int:
+        return min(FAILED_RECENTLY_NS * max(1, len(self._paid_ns) // 100), FAILED_RECENTLY_MAX_NS)
 
     def _charged(self, paid_ns: int, elapsed_ns: int, share: float, credit_ns: int) -> int:
         most_ns = self.now_ns + round((credit_ns + FAILED_ATTEMPT_DEBT_MAX_NS) / share)
@@ -118,12 +129,18 @@ class DecisionTime:
 
     def is_overdrawn(self, namespace: str) -> bool:
         """Whether the entries of the namespace come after those of others. If the share is 1, only for its binds."""
+        return self.overdrawn_until_ns(namespace) is not None
+
+    def overdrawn_until_ns(self, namespace: str) -> int | None:
+        """Until when it is overdrawn at least; None: it is not."""
         if self.prompt_binds.are_too_many_of(namespace):
-            return True
+            return self.now_ns
         if self._share >= 1 or namespace not in self._paid_ns:
-            return False
-        failed_recently = self._paid_ns[namespace] > self.now_ns - FAILED_RECENTLY_NS
-        return self.debt_ns(namespace) > 0 or (failed_recently and self._are_all_overdrawn)
+            return None
+        all_ns = self._all_paid_ns - round(SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all)
+        owing_ns = self.now_ns + self.debt_ns(namespace)
+        until_ns = max(owing_ns, min(all_ns, self._paid_ns[namespace] + self._recent_ns))
+        return until_ns if until_ns > self.now_ns else None
 
     @property
     def is_anybody_resting(self) -> bool:

@@ -8,9 +8,11 @@ deferred namespace is behind the others while it is overdrawn, and back in its p
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry
+from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
 
@@ -23,6 +25,9 @@ class PolicyQueues:
         self._queues: dict[str, OrderedQueue] = {}
         self._deferred: dict[str, dict[str, OrderedQueue]] = {}  # by policy and namespace, none empty
         self._filled: dict[str, None] = {}
+        # By policy, of what is deferred: no entry has a higher priority, and all are overdrawn until then.
+        self._priority_max: dict[str, int] = {}
+        self._overdrawn_until_ns: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[QueueEntry]:
         for policy in self._queues:
@@ -45,7 +50,10 @@ class PolicyQueues:
     def put(self, entry: QueueEntry) -> None:
         """Add an entry, or give it its new key."""
         self._filled.setdefault(entry.policy)
-        self._queue_with(entry).put(entry, entry.sort_key)
+        entries = self._queue_with(entry)
+        entries.put(entry, entry.sort_key)
+        if entries is not self._queues.get(entry.policy):
+            self._note_deferred((entry,))
 
     def fill(self, policy: str, entries: Iterable[QueueEntry]) -> None:
         """Add many at once, in linear time."""
@@ -68,7 +76,7 @@ class PolicyQueues:
 
     def drop_policy(self, policy: str) -> None:
         self._queues.pop(policy, None)
-        self._deferred.pop(policy, None)
+        self._forget_deferred(policy)
         self._filled.pop(policy, None)
 
     def head_of(self, policy: str) -> QueueEntry | None:
@@ -77,20 +85,39 @@ class PolicyQueues:
             return None
         while (head := self._queues[policy].first()) is not None and self._time.is_overdrawn(head.namespace):
             self._defer(policy)
-        for namespace, deferred in self._deferred.get(policy, {}).items():
-            if not self._time.is_overdrawn(namespace) and (head is None or deferred.precedes(head)):
+        for deferred in self._not_overdrawn(policy).values():
+            if head is None or deferred.precedes(head):
                 head = deferred.first()
         return head
 
-    def overdrawn_heads(self, policy: str, policy_head: QueueEntry | None) -> list[QueueEntry]:
+    def _not_overdrawn(self, policy: str) -> dict[str, OrderedQueue]:
+        """Of what is deferred, by namespace. There may be thousands, which are looked at once one can have paid."""
+        now_ns = self._time.now_ns
+        if now_ns < self._overdrawn_until_ns.get(policy, 0):
+            return {}
+        deferred, paid = self._deferred.get(policy, {}), dict[str, OrderedQueue]()
+        earliest_ns: int | None = None
+        for namespace, entries in deferred.items():
+            until_ns = self._time.overdrawn_until_ns(namespace)
+            if until_ns is None:
+                paid[namespace] = entries
+            earliest_ns = earlier_ns(earliest_ns, until_ns or now_ns)
+        self._overdrawn_until_ns[policy] = earliest_ns or now_ns
+        return paid
+
+    def overdrawn_heads(self, policy: str, policy_head: QueueEntry | None) -> Iterator[QueueEntry]:
         """The first entries of overdrawn namespaces, without those that stand behind the `head_of` the policy anyway."""
-        return [
-            head
-            for namespace, deferred in self._deferred.get(policy, {}).items()
-            if self._time.is_overdrawn(namespace)
-            and (policy_head is None or deferred.precedes(policy_head))
-            and (head := deferred.first()) is not None
-        ]
+        paid = self._not_overdrawn(policy)
+        for namespace, deferred in self._deferred.get(policy, {}).items():
+            if namespace not in paid and (policy_head is None or deferred.precedes(policy_head)):
+                head = deferred.first()
+                if head is not None:
+                    yield head
+
+    @property
+    def deferred_priority_max(self) -> float:
+        """No entry that is deferred has a higher priority."""
+        return max(self._priority_max.values(), default=-inf)
 
     def is_ahead(self, head: QueueEntry, entry: QueueEntry) -> bool:
         """Whether an entry that is first in its queue is ahead of one of its policy that is not in these queues."""
@@ -108,7 +135,7 @@ class PolicyQueues:
                 break
             self._defer(entry.policy)
             policy_queue, first = self._queues[entry.policy], None
-        for namespace, deferred in self._deferred.get(entry.policy, {}).items():
+        for namespace, deferred in self._may_be_waited_for(entry).items():
             if not deferred.precedes(entry) or (first is not None and not deferred.precedes(first)):
                 continue
             head = deferred.first()
@@ -116,6 +143,15 @@ class PolicyQueues:
             if self.waits_for(entry, head):
                 first = head
         return first
+
+    def _may_be_waited_for(self, entry: QueueEntry) -> dict[str, OrderedQueue]:
+        """Of what is deferred, by namespace."""
+        by_namespace = self._deferred.get(entry.policy, {})
+        if not by_namespace or self._priority_max[entry.policy] > entry.priority:
+            return by_namespace
+        own = by_namespace.get(entry.namespace)
+        paid = self._not_overdrawn(entry.policy)
+        return paid if own is None else {**paid, entry.namespace: own}
 
     def waits_for(self, entry: QueueEntry, earlier: QueueEntry) -> bool:
         """Whether an entry waits for an earlier one of its policy: not if that is of another namespace, which is overdrawn,
@@ -127,10 +163,18 @@ class PolicyQueues:
         )
 
     def check(self) -> list[str]:
-        """One sentence for each namespace that is in two queues of a policy, and for policies that are not those with entries."""
+        """One sentence for each namespace that is in two queues of a policy, for policies that are not those with entries, and for
+        entries with a higher priority than is noted."""
         filled = {policy for policy in self._queues if any(True for _ in self.of_policy(policy))}
         wrong = [
             f"policy {policy} has entries or is listed, not both" for policy in filled ^ self._filled.keys()
+        ]
+        wrong += [
+            f"{entry} has a higher priority than any that is deferred"
+            for policy, by_namespace in self._deferred.items()
+            for deferred in by_namespace.values()
+            for entry in deferred
+            if entry.priority > self._priority_max[policy]
         ]
         return wrong + [
             f"{entry} is not in the queue of its namespace, which is deferred"
@@ -147,6 +191,7 @@ class PolicyQueues:
         for entry in policy_queue:
             by_namespace.setdefault(entry.namespace, []).append(entry)
         if len(by_namespace) == 1:  # such as thousands of the only tenant, which wait for binds
+            self._note_deferred(policy_queue)
             self._deferred.setdefault(policy, {}).update(dict.fromkeys(by_namespace, policy_queue))
             self._queues[policy] = self._new_policy_queue(policy)
             return
@@ -156,13 +201,28 @@ class PolicyQueues:
                     policy_queue.discard(entry)
                 deferred = self._new_policy_queue(policy)
                 deferred.fill((entry, entry.sort_key) for entry in entries)
+                self._note_deferred(entries)
                 self._deferred.setdefault(policy, {})[namespace] = deferred
+
+    def _note_deferred(self, entries: Iterable[QueueEntry]) -> None:
+        """These are of one policy and namespace."""
+        for entry in entries:
+            highest = self._priority_max.get(entry.policy, entry.priority)
+            self._priority_max[entry.policy] = max(highest, entry.priority)
+        until_ns = self._time.overdrawn_until_ns(entry.namespace) or 0
+        self._overdrawn_until_ns[entry.policy] = min(
+            until_ns, self._overdrawn_until_ns.get(entry.policy, until_ns)
+        )
+
+    def _forget_deferred(self, policy: str) -> None:
+        for by_policy in (self._deferred, self._priority_max, self._overdrawn_until_ns):
+            by_policy.pop(policy, None)
 
     def _drop_deferred(self, policy: str, namespace: str) -> None:
         by_namespace = self._deferred[policy]
         del by_namespace[namespace]
         if not by_namespace:
-            del self._deferred[policy]
+            self._forget_deferred(policy)
 
     def _queue_with(self, entry: QueueEntry) -> OrderedQueue:
         """The one that the entry is in, or gets in."""

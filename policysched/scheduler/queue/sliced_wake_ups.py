@@ -123,7 +123,7 @@ class SlicedWakeUps:
     def _next_of(self, policy: str, serial: int) -> tuple[int, bool, int, QueueEntry] | None:
         head = self._order.head_of(policy)
         if head is None:  # all are of overdrawn namespaces
-            head = next(iter(self._order.overdrawn_heads(policy, None)), None)
+            head = next(self._order.overdrawn_heads(policy, None), None)
         return (
             None if head is None else (-head.priority, self._time.is_overdrawn(head.namespace), serial, head)
         )
