@@ -8,7 +8,8 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
        ─► a set of layers whose rules are not lowered? ──a few of them───────► back to the head of the queue
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
-           │                                                    └──in slices: is it still of use? no event is applied
+           │                                          │         └──in slices: is it still of use? no event is applied
+           │                                          └──a pod that is not decided beside it──► interrupted by its attempt
            ├─► ends
            └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect. Once a pod is assumed:
                all is made anew without that pod (`blame`)
@@ -55,13 +56,14 @@ class _Attempt:
     """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors, of rules or of
     totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
     devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
-    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end. `has_failed`: of a gang, which an
+    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end; `was_interrupted`: by others. `has_failed`: of a gang, which an
     event may have queued again since, or of a pod beside one, which backs off."""
 
     entry: QueueEntry
     steps: Steps[None]
     attempts_before: int
     pod: Pod
+    was_interrupted: bool = False
     cost: int = 0
     piece_cost: int = 0
     elapsed_ns: int = 0
@@ -91,6 +93,7 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
+        self._interrupted: _Attempt | None = None  # paused, while `_attempt` is that of another pod
         self._failed_beside: list[tuple[PendingPod, int, bool]] = []
         self._searching: dict[QueueEntry, _Attempt] = {}
         self._last_run: _Attempt | None = None
@@ -104,7 +107,7 @@ class AttemptRunner:
 
     @property
     def paused(self) -> bool:
-        return self._pause is not None and not self._pause.is_asking
+        return self._pause is not None and not self._pause.is_asking and self._interrupted is None
 
     def advance(self, cost_max: int | None, now_ns: int) -> None:
         """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
@@ -113,17 +116,21 @@ class AttemptRunner:
             self._advance(cost_max, now_ns)
 
     def _advance(self, cost_max: int | None, now_ns: int) -> None:
-        if self._pause is not None:
+        if self._pause is not None and self._interrupted is None:
             self._advance_pause(cost_max, now_ns)
             return
         if self._attempt is not None:
             self._run(self._attempt, cost_max)
+            self._end_interruption()
             return
         self._last_run = None
         may_change = cost_max is not None and self._core.queue.yielded is None
         entry = self._core.queue.pop()
-        if entry is None:
-            return
+        if entry is not None:
+            self._begin(entry, cost_max, now_ns, may_change=may_change)
+
+    def _begin(self, entry: QueueEntry, cost_max: int | None, now_ns: int, *, may_change: bool) -> None:
+        """Begin the attempt of an entry that was just popped, or run a slice of what that needs."""
         self._running = entry, entry.attempts
         if self._awaits_slice(entry, now_ns):
             return
@@ -158,7 +165,6 @@ class AttemptRunner:
         ):
             return True
         self._put_back(entry, charges_policy_alone=False)
-        self._core.queue.yielded = None
         return False
 
     def _has_charges(self, entry: QueueEntry) -> bool:
@@ -169,7 +175,6 @@ class AttemptRunner:
         if self._core.quotas.keep_some_charges(entry.policy, entry.namespace, pods):
             return True
         self._put_back(entry, charges_policy_alone=False)
-        self._core.queue.yielded = None
         return False
 
     def _has_lowered_rules(self, entry: QueueEntry, now_ns: int) -> bool:
@@ -188,20 +193,14 @@ class AttemptRunner:
         ):
             return True
         self._put_back(entry, charges_policy_alone=False)
-        core.queue.yielded = None
         return False
 
     def _put_back(self, entry: QueueEntry, *, charges_policy_alone: bool) -> None:
         """A slice of what its attempt needs is over. No cluster waits for the next one, and others may go first."""
-        self._last_run = _Attempt(
-            entry,
-            self._nothing(),
-            entry.attempts,
-            entry.representative_pod,
-            prepares=True,
-            charges_policy_alone=charges_policy_alone,
-        )
+        attempt = _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)
+        self._last_run, attempt.charges_policy_alone = attempt, charges_policy_alone
         self._core.queue.put_back(entry)
+        self._core.queue.yielded = None
 
     def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
         """Begin the attempt of a detached entry."""
@@ -214,7 +213,7 @@ class AttemptRunner:
                 steps = self._gang_attempts.attempt_gang(entry, now_ns)
             case _:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
-        earlier = self._earlier_slice_of(entry)
+        earlier = self._searching.get(entry)
         self._run(
             _Attempt(
                 entry,
@@ -234,7 +233,7 @@ class AttemptRunner:
             count = len(entry.pending_members)
             more = MEMBER_STEPS_MAX * count
             steps_max, of_members = SLICE_STEPS_MAX + KEY_STEPS * count, GANG_SLICE_STEPS_MAX + more
-        earlier = self._earlier_slice_of(entry)
+        earlier = self._searching.get(entry)
         left = ATTEMPT_STEPS_MAX + more if earlier is None else earlier.devices.attempt_steps_left
         steps = left if cost_max is None else min(left, steps_max)
         allowance = SearchAllowance(steps, left, accepts_outdated=True, steps_of_members=of_members)
@@ -242,9 +241,6 @@ class AttemptRunner:
         if earlier is not None and isinstance(entry, QueuedGang):
             allowance.accepted = earlier.devices.accepted
         return allowance
-
-    def _earlier_slice_of(self, entry: QueueEntry) -> _Attempt | None:
-        return self._searching.get(entry)
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
         """Decide about one pod beside the paused attempt, or continue it."""
@@ -260,6 +256,7 @@ class AttemptRunner:
             self._last_run = attempt
             return
         if ends_attempt:
+            pause.gang.holds_out |= attempt.was_interrupted
             self._give_up(attempt, now_ns)
             return
         if cost_max is None:
@@ -271,14 +268,24 @@ class AttemptRunner:
             self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
             self._running = pod, pod.attempts
             self._last_run.has_failed = pause.decide(pod, now_ns)
+            if pause.interrupts:
+                pause.interrupts, attempt.was_interrupted = False, True
+                self._interrupted, self._attempt = attempt, None
+                self._begin(pod, cost_max, now_ns, may_change=True)
+                self._end_interruption()
             return
         self._end_pause()
-        others_wait = self._core.queue.has_active or any(
-            may_preempt for *_, may_preempt in self._failed_beside
-        )
+        others_wait = self._core.queue.has_active or any(each[2] for each in self._failed_beside)
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed, others_wait=others_wait)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
+
+    def _end_interruption(self) -> None:
+        """If the attempt is over that another one was interrupted for, that is paused again."""
+        if self._interrupted is not None and self._pause is not None and self._attempt is None:
+            self._attempt, self._interrupted = self._interrupted, None
+            self._pause.cost_left -= 0 if self._last_run is None else self._last_run.cost
+            self._core.queue.pause_beside(self._attempt.entry)
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
@@ -306,6 +313,8 @@ class AttemptRunner:
 
     def requeue(self, now_ns: int) -> None:
         """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
+        while self._interrupted is not None:
+            self.advance(None, now_ns)
         if self._attempt is not None and self._gang_attempts.has_begun_evictions(self._attempt.entry):
             self.advance(None, now_ns)  # pods are evicted for all members or for none
         attempt = self._attempt
@@ -339,8 +348,10 @@ class AttemptRunner:
                     self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
                     return
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
-        self._return_failed()
-        attempt.has_failed = isinstance(attempt.entry, QueuedGang) and self._gang_attempts.has_failed
+        if self._interrupted is None:
+            self._return_failed()
+        if isinstance(attempt.entry, QueuedGang):
+            attempt.entry.holds_out, attempt.has_failed = False, self._gang_attempts.has_failed
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching[attempt.entry], attempt.prepares = attempt, True
@@ -368,7 +379,10 @@ class AttemptRunner:
             if running is None:
                 raise
             entry, attempts_before = running
-            if self._attempt is None or entry is self._attempt.entry:
+            if self._interrupted is not None:
+                self._attempt = None
+                self._end_interruption()
+            elif self._attempt is None or entry is self._attempt.entry:
                 self._end_pause()
                 self._attempt = self._core.queue.yielded = None
                 self._return_failed()

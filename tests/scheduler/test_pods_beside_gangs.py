@@ -1,13 +1,18 @@
 """Pods with quotas and claims that arrive in the pauses of a gang's attempt: they need not wait for its end."""
 
+from typing import Any
+
 import pytest
 
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.queue.entries import QueueState
 from tests.builders import node, placed, pod
+from tests.devices import claim as device_claim
+from tests.devices import claiming, device_class, device_slice, gpu
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_pauses import (
     ALONE,
@@ -75,8 +80,7 @@ def test_pods_with_quotas_of_another_policy_are_bound_between_the_pieces_of_a_ga
     assert "waits for quota" in str(scheduler.pending_message("q"))
 
 
-def test_a_pod_that_may_take_back_quota_is_attempted_at_the_end_of_a_gangs_attempt() -> None:
-    """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
+def owner_beside_a_gang() -> Rig:
     quota = 'quota team by pod.namespace { "a" { cpu = 4 borrow any } "default" { cpu = 4 borrow any } others unlimited }\n'
     own = POLICIES["plain.policy"].replace("preemption never\n", "") + quota
     scheduler = rig(
@@ -87,12 +91,30 @@ def test_a_pod_that_may_take_back_quota_is_attempted_at_the_end_of_a_gangs_attem
     borrowed = [pod(f"a{i}", namespace="a", cpu="2", scheduler="plain") for i in range(4)]
     scheduler.observe(*[placed(each, "n0") for each in borrowed])
     decide_until_pause(scheduler)
+    return scheduler
+
+
+def test_a_pod_that_may_take_back_quota_interrupts_a_gangs_attempt() -> None:
+    """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
+    scheduler = owner_beside_a_gang()
 
     scheduler.observe(plain("p", cpu="3"))
     decide_until_pause(scheduler)
 
-    (entry,) = [each for each in scheduler.scheduler._core.pods.values() if each.pod.name == "p"]
+    assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
+
+
+def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_again() -> None:
+    scheduler = owner_beside_a_gang()
+    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
+
+    scheduler.observe(plain("p", cpu="3"))
+    decide_until_pause(scheduler)
+
+    (entry,) = [each for each in scheduler.scheduler.core.pods.values() if each.pod.name == "p"]
     assert (entry.attempts, entry.state) == (0, QueueState.ACTIVE)
+    scheduler.settle()
+    assert not next(iter(scheduler.scheduler.core.gangs)).holds_out
 
 
 PREEMPTING = POLICIES | {"plain.policy": POLICIES["plain.policy"].replace("never", "{ victims = any }")}
@@ -109,9 +131,20 @@ def beside_full_nodes() -> Rig:
     return scheduler
 
 
-def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_a_gangs_attempt() -> None:
+def test_a_pod_that_may_preempt_interrupts_a_gangs_attempt() -> None:
+    scheduler = beside_full_nodes()
+
+    scheduler.observe(plain("p", cpu="5"))
+    decide_until_pause(scheduler)
+
+    assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
+    assert not scheduler.placements()
+
+
+def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_an_attempt_that_is_not_interrupted() -> None:
     """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
     scheduler = beside_full_nodes()
+    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
     scheduler.observe(plain("p", cpu="5"))
     decide_until_pause(scheduler)
     scheduler.observe(*gang(8, name="next"))
@@ -124,6 +157,7 @@ def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_a_gangs_attempt() -> 
 
 def test_pods_behind_one_that_may_preempt_do_not_wait_for_the_end_of_the_attempt() -> None:
     scheduler = beside_full_nodes()
+    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
     scheduler.observe(plain("p", cpu="5"), plain("q"))
 
     assert bound_before_the_gang(scheduler) == ["q"]
@@ -220,3 +254,106 @@ def test_a_pod_with_a_claim_is_prebound_between_the_pieces_of_a_gang() -> None:
     assert prebind.node == "n2"
     scheduler.settle()
     assert len(scheduler.placements()) == 8
+
+
+# ── attempts that interrupt one ────────────────────────────────────────────────────────────────────────────────────
+
+
+LAYERED = (
+    POLICIES["plain.policy"]
+    + "layer small when pod.requests.cpu < 1 {\n  filter few require node.pods < 90\n}\n"
+)
+WITH_DEVICES = "policy plain version 1\ninclude kube_default\npreemption never\n"
+
+
+def beside_a_gang(plain_policy: str, **more: Any) -> Rig:
+    scheduler = rig(
+        *[node(f"n{index}", cpu="2", labels={"name": f"n{index}"}) for index in range(4)],
+        *gang(8),
+        policies=POLICIES | {"plain.policy": plain_policy},
+        head_start=NEVER,
+        **more,
+    )
+    objects = (device_class(), device_slice("n2", gpu("g")), device_claim())
+    scheduler.handle(*[e.DeviceObjectUpdated(item) for item in objects])
+    decide_until_pause(scheduler)
+    return scheduler
+
+
+@pytest.mark.parametrize("waiting", ["layers", "devices"])
+def test_a_pod_that_is_not_decided_beside_members_interrupts_the_attempt(waiting: str) -> None:
+    """Before, it waited for the end of the attempt."""
+    scheduler = beside_a_gang(LAYERED if waiting == "layers" else WITH_DEVICES)
+    spec = claiming("c") if waiting == "devices" else {}
+
+    scheduler.observe(pod("p", scheduler="plain", cpu="1m", spec=spec))
+    for _ in range(20):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert [each.name for each in (*scheduler.of(c.Bind), *scheduler.of(c.Prebind))] == ["p"]
+
+
+def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_not_interrupted() -> None:
+    scheduler = beside_a_gang(LAYERED + "filter node_affinity\n")
+    while len(attempts_pause(scheduler).search.fits) < 3:
+        decide_until_pause(scheduler)
+    taken = attempts_pause(scheduler).search.fits[0][1].node
+    entry = next(iter(scheduler.scheduler.core.gangs))
+
+    scheduler.observe(pod("p", scheduler="plain", cpu="2", node_selector={"name": taken}))
+    for _ in range(5):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert scheduler.placements() == {"p": taken}
+    assert entry.holds_out
+    scheduler.observe(node("n9", cpu="2"))
+    scheduler.pass_time(5)
+    assert len(scheduler.placements()) == 9
+    assert not entry.holds_out
+
+
+def in_an_interruption() -> Rig:
+    """The attempt of a pod that may preempt has steps left."""
+    scheduler = beside_full_nodes()
+    scheduler.observe(plain("p", cpu="5"))
+    for _ in range(20):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        if scheduler.scheduler.attempt_in_progress:
+            return scheduler
+    raise AssertionError("there was no interruption")
+
+
+def test_an_event_ends_an_interrupting_attempt_and_not_the_interrupted_one() -> None:
+    scheduler = in_an_interruption()
+
+    scheduler.observe(plain("q", scheduler="other"))
+
+    assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
+    assert scheduler.scheduler.attempt_paused
+    scheduler.settle()
+    assert len(scheduler.placements()) == 8
+
+
+def test_a_process_that_may_make_no_more_attempts_requeues_an_interrupted_gang() -> None:
+    scheduler = in_an_interruption()
+
+    scheduler.commands += scheduler.scheduler.requeue_current_attempt(scheduler.now_ns)
+
+    scheduler.check_invariants()
+    assert next(iter(scheduler.scheduler.core.gangs)).state is QueueState.ACTIVE
+
+
+def test_an_interrupting_attempt_that_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = in_an_interruption()
+
+    def raising(*_: object) -> None:
+        raise ValueError("a fault of the decision")
+
+    monkeypatch.setattr(DefaultPreemption, "choose", raising)
+    scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert scheduler.scheduler.attempt_paused
+    while scheduler.scheduler.ready(scheduler.now_ns):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    assert len(scheduler.placements()) == 8
+    assert "internal error" in str(scheduler.pending_message("p"))

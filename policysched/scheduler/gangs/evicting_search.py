@@ -101,7 +101,9 @@ class EvictingSearch:
     def __post_init__(self) -> None:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
         domain = self.domain if isinstance(self.domain, TopologyDomain) else None
-        self.result = GangSearchResult(domain=domain, wanted=wanted(self.gang), overlay=self.overlay)
+        self.result = GangSearchResult(
+            domain=domain, wanted=wanted(self.gang), overlay=self.overlay, evicts=True
+        )
         self.usage = None
         if not self.context.reclaims:
             self.usage = present_quotas(self.core, self.gang, self.result)

@@ -50,6 +50,7 @@ class GangSearchResult:
     overlay: Overlay | None = None  # with the members that have a node; None: to be made again
     # On the overlay, of devices, with victims also of volumes: it cannot follow the cluster in a pause.
     has_reservations: bool = False
+    evicts: bool = False
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all

@@ -50,6 +50,7 @@ class Pause:
     cost_left: int
     overtaking: bool
     cluster_changed: bool = False
+    interrupts: bool = False
     failed: list[tuple[PendingPod, int, bool]] = field(default_factory=list)
     """Pods without a node, when their backoffs end, and whether they may evict others, so that they are attempted as soon as the
     attempt ends. Nothing waits for them until then."""
@@ -223,7 +224,8 @@ class Pause:
         return self.core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
 
     def decide(self, pod: PendingPod, now_ns: int) -> bool:
-        """Decide about a pod that was just popped, or put it back. Returns whether no node takes it: it backs off."""
+        """Decide about a pod that was just popped, or put it back, or leave it to an attempt that interrupts this one
+        (`interrupts`). Returns whether no node takes it: it backs off."""
         core, attempts = self.core, self.pod_attempts
         self.cost_left -= evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
         refusal = core.quotas.refusal(pod.pod)
@@ -238,7 +240,9 @@ class Pause:
             return False
         may_reclaim = refusal is not None and refusal.account.plan.allows_preemption
         if may_reclaim or not self._can_be_decided(pod):
-            self._wait(pod)
+            self.interrupts = self._may_be_interrupted
+            if not self.interrupts:
+                self._wait(pod)
             return False
         pod.attempts += 1
         success = self._find_node(pod, now_ns) if early is None else None
@@ -250,9 +254,12 @@ class Pause:
             pod.attempts -= 1
             self._wait(pod)
             return False
-        self.enqueuer.back_off(pod, now_ns)
         may_preempt = alone is not None and alone.node_count > 0 and self._may_preempt(pod)
         pod.attempts -= may_preempt
+        if may_preempt and self._may_be_interrupted:
+            self.interrupts = True
+            return False
+        self.enqueuer.back_off(pod, now_ns)
         self.failed.append((pod, pod.backoff_until_ns, may_preempt))
         return True
 
@@ -265,6 +272,12 @@ class Pause:
             and pod.pod.preemption_policy != "Never"
             and self.core.plan(pod.policy).allows_preemption
         )
+
+    @property
+    def _may_be_interrupted(self) -> bool:
+        """For an attempt as if there were no gang. It may take a node of a member, so that the search starts again: once. A search
+        with victims ends for such pods by itself."""
+        return not (self.gang.holds_out or self.search.evicts)
 
     def _assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
         quotas = self._quotas_for(pod)

@@ -42,8 +42,7 @@ class QueuedGang(QueueEntry):
             ▲                          │
             └────── too few remain ────┘
 
-    A gathering gang is GATED and reserves nothing. In mode `gate` its members enter the queue one
-    by one once the gang is due.
+    A gathering gang is GATED and reserves nothing. In mode `gate` its members enter the queue one by one once it is due.
     """
 
     __slots__ = (
@@ -61,6 +60,7 @@ class QueuedGang(QueueEntry):
         "disruption",
         "domains_tried",
         "holds",
+        "holds_out",
         "id",
         "min_resources",
         "mode",
@@ -93,6 +93,7 @@ class QueuedGang(QueueEntry):
         self.was_restarted = False
         self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
+        self.holds_out = False  # no other attempt interrupts the next one: the last one was lost by that
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources
