@@ -1,14 +1,18 @@
 """Of which names the items of a large pod on a node are kept first, since others read them (`large_pods`)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import Any
 
 from policysched.lang.ir.declarations import Input
 from policysched.lang.ir.expr import Attr
 from policysched.lang.ir.program import Program
+from policysched.lang.types.kinds import Type
+from policysched.text import Span
 
 _METADATA = ("labels", "annotations")
+_NO_EXPRESSIONS = ("span", "name_span", "type", "name", "text", "sha256")
 
 
 class CountedNames:
@@ -40,25 +44,37 @@ class CountedNames:
 
 
 def metadata_keys(program: Program) -> list[str]:
-    """The keys of labels and annotations of pods that a policy reads, and some of nodes and namespaces, in a fixed order."""
-    return list(dict.fromkeys(_keys_in(program, set())))
-
-
-def _keys_in(value: Any, visited: set[int]) -> Iterator[str]:
-    match value:
-        case Attr(path=(name, key)) if name in _METADATA:
-            yield key
-        case Input(source_map=name, source_key=str(key)) if name in _METADATA:
-            yield key
-        case str() | int() | float() | None:
-            pass
-        case Mapping():
-            for item in value.values():
-                yield from _keys_in(item, visited)
-        case tuple() | frozenset():
-            for item in value:
-                yield from _keys_in(item, visited)
-        case _ if is_dataclass(value) and id(value) not in visited:
+    """The keys of labels and annotations of pods that a policy reads, and those of nodes and namespaces, sorted."""
+    keys, visited, left = set[str](), set[int](), list[Any]([program])
+    while left:
+        value = left.pop()
+        if isinstance(value, tuple | frozenset):
+            left += value
+        elif isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, Attr):
+            if value.path[0] in _METADATA:
+                keys.add(value.path[-1])
+        elif isinstance(value, Input):
+            if value.source_map in _METADATA and value.source_key is not None:
+                keys.add(value.source_key)
+        elif (read := _parts_of(type(value))) is not None and id(value) not in visited:
             visited.add(id(value))  # expressions share their parts
-            for each in fields(value):
-                yield from _keys_in(getattr(value, each.name), visited)
+            left += read(value)
+    return sorted(keys)
+
+
+def _parts_of(kind: type) -> "_ReadParts | None":
+    """Reads the fields that can have expressions; None: there are none."""
+    if kind not in _PARTS:
+        names = (
+            [each.name for each in fields(kind) if each.name not in _NO_EXPRESSIONS]
+            if is_dataclass(kind)
+            else []
+        )
+        _PARTS[kind] = None if kind in (Span, Type) or not names else attrgetter(*names, names[0])
+    return _PARTS[kind]
+
+
+_ReadParts = Callable[[Any], tuple[Any, ...]]
+_PARTS: dict[type, _ReadParts | None] = {}
