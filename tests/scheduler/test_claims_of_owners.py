@@ -9,6 +9,7 @@ from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
+from policysched.scheduler.steps import run_to_completion
 from tests.builders import node, placed, pod
 from tests.scheduler.calls import count_calls
 from tests.scheduler.rig import Rig
@@ -127,37 +128,45 @@ def test_who_evicts_others_beside_the_owner_leaves_its_nomination() -> None:
     assert first
 
 
-def test_what_an_owner_keeps_is_counted_also_where_the_quota_is_used_up_without_it() -> None:
-    """The borrower is entitled to something by its team: it takes back as much as it needs beside the owner, or nothing."""
-    text = """\
+def nested(x: int, y: int, *teams: str) -> str:
+    """Quotas of two organisations, and of teams inside of them."""
+    rows = "\n  ".join((*teams, "others { cpu = 0 borrow any }"))
+    return f"""\
 policy test version 1
 filter node_resources_fit
-quota org by pod.labels["org"] else "none" {
-  "x" { cpu = 3 borrow any }
-  "y" { cpu = 3 borrow any }
-  others { cpu = 0 }
-}
-quota team by pod.labels["team"] else "none" within org {
-  "c" in "y" { cpu = 6 }
-  others { cpu = 0 borrow any }
-}
+filter node_affinity
+gang by pod.labels["group"] {{ min = 2 }}
+quota org by pod.labels["org"] else "none" {{
+  "x" {{ cpu = {x} borrow any }}
+  "y" {{ cpu = {y} borrow any }}
+  others {{ cpu = 0 }}
+}}
+quota team by pod.labels["team"] else "none" within org {{
+  {rows}
+}}
 """
 
-    def labels(org: str, team: str) -> dict[str, str]:
-        return {"org": org, "team": team}
 
+def member(name: str, org: str, team: str, *, cpu: str = "3", on: str = "", **more: Any) -> Any:
+    """A pod of a team, maybe on a node."""
+    created = pod(name, cpu=cpu, **{**more, "labels": {"org": org, "team": team, **more.get("labels", {})}})
+    return placed(created, on) if on else created
+
+
+def test_what_an_owner_keeps_is_counted_also_where_the_quota_is_used_up_without_it() -> None:
+    """The borrower is entitled to something by its team: it takes back as much as it needs beside the owner, or nothing."""
     rig = Rig(
-        text,
+        nested(3, 3, '"c" in "y" { cpu = 6 }'),
         node("n", cpu="20"),
-        placed(pod("large", cpu="4", labels=labels("y", "c")), "n"),
-        placed(pod("b0", cpu="1", labels=labels("y", "b"), priority=9), "n"),
-        placed(pod("x0", cpu="1", labels=labels("x", "a"), priority=9), "n"),
+        member("large", "y", "c", cpu="4", on="n"),
+        member("b0", "y", "b", cpu="1", on="n", priority=9),
+        member("x0", "x", "a", cpu="1", on="n", priority=9),
     )
-    rig.observe(pod("own", cpu="2", labels=labels("x", "other")))
+    rig.observe(member("own", "x", "other", cpu="2"))
     rig.settle()
     assert victims(rig) == ["large"]
 
-    rig.observe(pod("again", cpu="5", labels=labels("y", "c"), priority=9))
+    rig.observe(member("again", "y", "c", cpu="5", priority=9))
     evicted(rig)
     rig.settle()
 
@@ -165,36 +174,53 @@ quota team by pod.labels["team"] else "none" within org {
     assert victims(rig) == ["large"], "one more cpu would be enough without the owner alone"
 
 
-NESTED = """\
-policy test version 1
-filter node_resources_fit
-quota org by pod.labels["org"] else "none" {
-  "x" { cpu = 4 borrow any }
-  "y" { cpu = 4 borrow any }
-  others { cpu = 0 }
-}
-quota team by pod.labels["team"] else "none" within org {
-  "b" in "x" { cpu = 3 borrow any }
-  "c" in "y" { cpu = 3 }
-  others { cpu = 0 borrow any }
-}
-"""
+TEAM_B = '"b" in "x" { cpu = 3 borrow any }'
 
 
 @pytest.mark.parametrize(("amount", "victim"), [(3, "other"), (5, "own-team")])
 def test_an_organisation_gives_back_what_its_teams_borrow_first(amount: int, victim: str) -> None:
     """If its rows fit. Otherwise it may borrow although none of its teams does."""
     rig = Rig(
-        NESTED.replace('"c" in "y" { cpu = 3 }', f'"c" in "y" {{ cpu = {amount} borrow any }}'),
+        nested(4, 4, TEAM_B, f'"c" in "y" {{ cpu = {amount} borrow any }}'),
         node("n", cpu="20"),
-        placed(pod("own-team", cpu="3", labels={"org": "y", "team": "c"}), "n"),
-        placed(pod("other", cpu="3", labels={"org": "y", "team": "d"}, priority=9), "n"),
+        member("own-team", "y", "c", on="n"),
+        member("other", "y", "d", on="n", priority=9),
     )
 
-    rig.observe(pod("claimant", cpu="3", labels={"org": "x", "team": "b"}))
+    rig.observe(member("claimant", "x", "b"))
     rig.settle()
 
     assert victims(rig) == [victim]
+
+
+DAEMON: dict[str, Any] = {"owner": ("apps/v1", "DaemonSet", "agent")}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("other", [DAEMON, {}], ids=["protected", "elsewhere"])
+def test_an_organisation_gives_back_more_if_what_its_teams_borrow_is_not_enough(
+    other: dict[str, Any], count: int
+) -> None:
+    """It is protected, or not on the node of the claimants. The team that is entitled inside then takes back from whom it lends to,
+    if it can, and nothing from the claimants."""
+    rig = Rig(
+        nested(4, 4, TEAM_B, '"c" in "y" { cpu = 3 }'),
+        *[node(name, cpu="3", labels={"node": name}) for name in "nm"],
+        member("own-team", "y", "c", on="n", priority=9),
+        member("other", "y", "d", on="m", **other),
+    )
+    pinned: dict[str, Any] = {"node_selector": {"node": "n"}, "labels": {} if count == 1 else {"group": "g"}}
+
+    rig.observe(*[member(f"own{at}", "x", "b", cpu=str(3 / count), **pinned) for at in range(count)])
+    rig.settle()
+    assert victims(rig) == ["own-team"]
+
+    rig.observe(member("again", "y", "c", priority=9))
+    evicted(rig)
+    rig.pass_time(300)
+
+    assert rig.placements()["own0"] == "n"
+    assert victims(rig) == (["own-team"] if other else ["own-team", "other"])
 
 
 def test_a_gang_that_would_borrow_in_part_takes_nothing_back() -> None:
@@ -228,6 +254,34 @@ def test_a_decision_asks_about_claims_only_for_nominations_of_lower_priority(
 
 def _claims(rig: Rig, asking: Pod) -> Collection[object]:
     return rig.scheduler._core.quotas.claims_against([asking])
+
+
+def test_a_gang_that_asks_again_charges_its_members_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others are placed: only what they use is compared again."""
+    rig = cluster()
+    rig.observe(owner())
+    rig.settle()
+    members = [pod(f"new{at}", namespace="b", cpu="1m", labels={"group": "g"}) for at in range(50)]
+    quotas = rig.scheduler._core.quotas
+
+    def ask() -> None:
+        for at in range(9):
+            quotas.claims_against(list(members))
+            rig.observe(placed(pod(f"other{at}", namespace="b", cpu="1m"), "z"))
+
+    run_to_completion(quotas.charge_together("test", list(members)))
+    assert count_calls(monkeypatch, QuotaAccounts, "charge_of", ask) == 0
+
+
+def test_a_member_that_is_replaced_counts_at_once() -> None:
+    rig = cluster(WIDE.replace('"b" { cpu = 4', '"b" { cpu = 5'))
+    rig.observe(owner())
+    rig.settle()
+    first, small, large = [pod(f"new{cpu}", namespace="b", cpu=cpu) for cpu in ("0.2", "0.5", "2")]
+    claims = rig.scheduler._core.quotas.claims_against
+
+    assert not claims([first, small])
+    assert claims([first, large]), "together they would borrow"
 
 
 def test_policies_that_evict_nobody_know_no_claims() -> None:

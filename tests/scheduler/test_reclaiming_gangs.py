@@ -91,6 +91,43 @@ def test_a_gang_does_not_take_more_than_an_entity_borrows() -> None:
     assert len([name for name in victims(rig) if name.startswith("on-n")]) <= 2
 
 
+def test_others_go_if_the_borrowers_where_a_gang_fits_best_are_more_than_is_borrowed() -> None:
+    """Of the four pods on n only two are borrowed, so one member goes to z."""
+    rig = Rig(
+        TEAMS,
+        *[node("n", cpu="4"), node("z", cpu="2"), *SMALL, node("s4", cpu="1"), node("s5", cpu="1")],
+        *(placed(pod(f"on-n{at}", namespace="a", cpu="1"), "n") for at in range(4)),
+        *(placed(pod(f"on-z{at}", namespace="b", cpu="1", priority=5), "z") for at in range(2)),
+        *(placed(pod(f"low{at}", namespace="a", cpu="1", priority=-1), f"s{at}") for at in range(2)),
+        *(placed(pod(f"b{at}", namespace="b", cpu="1", priority=9), f"s{at}") for at in range(2, 6)),
+    )
+
+    rig.observe(*gang())
+    rig.settle()
+
+    assert len(victims(rig)) == 4
+    assert len([name for name in victims(rig) if name.startswith("on-n")]) == 2
+    carry_out_evictions(rig)
+    assert {rig.placements()[name] for name in ("own0", "own1")} == {"n", "z"}
+
+
+def test_others_go_if_the_borrowers_where_a_pod_fits_best_are_more_than_is_borrowed() -> None:
+    rig = Rig(
+        TEAMS,
+        *[node("n", cpu="4"), node("z", cpu="4"), *SMALL],
+        *(placed(pod(f"on-n{at}", namespace="a", cpu="1"), "n") for at in range(4)),
+        *(placed(pod(f"on-z{at}", namespace="ab"[at % 2], cpu="1", priority=5), "z") for at in range(4)),
+        *(placed(pod(f"b{at}", namespace="b", cpu="1", priority=-1), f"s{at}") for at in range(4)),
+    )
+
+    rig.observe(pod("own", namespace="c", cpu="4"))
+    rig.settle()
+
+    assert sorted(victims(rig)) == ["on-z0", "on-z1", "on-z2", "on-z3"]
+    carry_out_evictions(rig)
+    assert rig.placements()["own"] == "z"
+
+
 def test_the_borrowers_of_one_domain_go_for_a_gang_in_one_domain() -> None:
     text = TEAMS.replace("timeout = 5m", 'topology = "zone"  timeout = 5m')
     nodes = [node(f"n{at}", cpu="2", labels={"zone": zone}) for at, zone in enumerate("xxyy")]

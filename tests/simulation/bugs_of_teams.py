@@ -13,6 +13,7 @@ from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
+from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps
 from tests.simulation.planted import all_patches
@@ -57,9 +58,16 @@ def who_borrows_takes_the_room_of_owners() -> AbstractContextManager[Any]:
     return patch.object(QuotaAccounts, "claims_against", lambda *_: ())
 
 
+def who_borrows_evicts_owners_by_priority() -> AbstractContextManager[Any]:
+    return all_patches(
+        patch.object(QuotaOwners, "keep", lambda *_: False),
+        patch.object(QuotaOwners, "beyond", lambda *_: ()),
+    )
+
+
 def quota_is_taken_from_who_borrows_nothing() -> AbstractContextManager[Any]:
     return all_patches(
-        patch.object(QuotaUsage, "may_reclaim", lambda *_: True),
+        patch.object(QuotaUsage, "may_reclaim", lambda *_, **__: True),
         patch.object(QuotaUsage, "borrowed", lambda *_: 1),
     )
 

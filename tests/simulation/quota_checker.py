@@ -6,14 +6,15 @@ A bind is judged by the pods that the server has on nodes and those whose binds 
 from collections.abc import Callable, Iterator
 
 from policysched.kube.decode.pods import decode_pod
-from policysched.lang.ir.program import Program
+from policysched.lang.ir.program import GangMode, Program
+from policysched.lang.ir.quotas import EntityPath, QuotaSpec
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
 from policysched.sandbox.local_client import LocalClient
 from policysched.scheduler.commands import Bind, Evict
 from policysched.scheduler.scheduler import Scheduler
-from tests.reference.quota import PlacedPod, borrows, quota_path, quotas_admit
+from tests.reference.quota import PlacedPod, borrows, limit_of, quota_path, quota_request, quotas_admit
 
 
 class QuotaChecker:
@@ -40,7 +41,8 @@ class QuotaChecker:
                     self._fail(f"{pod.full_name} is bound above a quota")
 
     def check_eviction(self, evict: Evict) -> None:
-        """Pods that are not less important than the preemptor go only if their entity borrows."""
+        """Pods that are not less important than the preemptor go only if their entity borrows; others, too, if it is another one and
+        the preemptor would borrow."""
         if evict.node is None or self._charges.next_time_ns() is not None:
             return  # the rest of a gang, after a refused bind; or see `check_binds`
         preemptor = self._core.cache.pods[evict.uid].pod
@@ -53,12 +55,43 @@ class QuotaChecker:
             if placement.pod.scheduler == program.name
         ]
         victims = [self._core.cache.pods[victim.uid].pod for victim in evict.victims]
+        limits = list(self._borrowed_by(program, preemptor, placed))
         gangs = {self._gang(pod) for pod in victims if self._borrows(program, pod, placed)} - {None}
         for victim in victims:
-            if victim.priority < preemptor.priority or self._borrows(program, victim, placed):
+            if self._borrows(program, victim, placed) or self._gang(victim) in gangs:
                 continue
-            if self._gang(victim) not in gangs:
+            if victim.priority >= preemptor.priority:
                 self._fail(f"{victim.full_name} borrows nothing and is a victim of {preemptor.full_name}")
+            elif self._is_owner(program, victim, limits):
+                self._fail(f"{preemptor.full_name} would borrow and evicts {victim.full_name}, an owner")
+
+    def _borrowed_by(
+        self, program: Program, pod: Pod, placed: list[PlacedPod]
+    ) -> Iterator[tuple[QuotaSpec, EntityPath]]:
+        """The entities of the pod, or of its gang, that would use more than their amounts of what it requests."""
+        gang, space = self._core.gangs.gang_of(pod.uid), self._space(pod)
+        whole = gang is not None and gang.mode is GangMode.WHOLE
+        pods = [each.pod for each in gang.pending_members.values()] if gang is not None and whole else [pod]
+        after = [*placed, *((each, self._space(each)) for each in pods)]
+        for spec in program.quotas.values():
+            path = quota_path(program, spec, pod, space)
+            for resource in borrows(program, spec, path, after):
+                if any(quota_request(program, resource, each, space) for each in pods):
+                    yield spec, path
+
+    def _is_owner(self, program: Program, pod: Pod, limits: list[tuple[QuotaSpec, EntityPath]]) -> bool:
+        """Whether the pod, which borrows nothing, has an amount, and is of another entity than one of these."""
+        space = self._space(pod)
+        if pod.scheduler != program.name or not any(
+            quota_path(program, spec, pod, space) != path for spec, path in limits
+        ):
+            return False
+        return any(
+            limit_of(spec, quota_path(program, spec, pod, space), resource)
+            for spec in program.quotas.values()
+            for resource in ("cpu", "memory", "pods")
+            if quota_request(program, resource, pod, space)
+        )
 
     def _borrows(self, program: Program, pod: Pod, placed: list[PlacedPod]) -> bool:
         space = self._space(pod)

@@ -10,6 +10,7 @@ from tests.simulation.bugs_of_teams import (
     no_gang_takes_back_by_node,
     no_quota_refuses,
     nothing_is_taken_back,
+    who_borrows_evicts_owners_by_priority,
     who_borrows_takes_the_room_of_owners,
 )
 from tests.simulation.scenario import BETA, Scenario, ScenarioBug
@@ -117,6 +118,21 @@ async def an_owner_keeps_the_node_where_it_took_quota_back(world: Scenario) -> N
         world.fail("team two is entitled to 4 cpu and waits")
 
 
+async def who_would_borrow_waits_for_the_node_of_an_owner(world: Scenario) -> None:
+    """It is more important than the owner."""
+    world.policies(beta=TEAMS.replace('"two" { cpu = 4', '"two" { cpu = 8'))
+    world.node("a", cpu="4")
+    world.node("b", cpu="4")
+    world.start("leader")
+    world.pod("one-0", cpu="4", labels={"team": "one"}, urgent=True)
+    world.pod("two-0", cpu="3", labels={"team": "two"})
+    await world.until(lambda: all(map(world.nodes_by_pod().get, ("one-0", "two-0"))), "two pods to run")
+    world.pod("one-1", cpu="2", labels={"team": "one"}, urgent=True)
+    await world.check_at_rest()
+    if not world.nodes_by_pod().get("two-0"):
+        world.fail("team two is entitled to 3 cpu and was evicted")
+
+
 def no_placement_wakes_a_gang() -> AbstractContextManager[Any]:
     return patch.object(QuotaAccounts, "gang_admitted", lambda *_: None)
 
@@ -150,6 +166,14 @@ SCENARIO_BUGS = (
         who_borrows_takes_the_room_of_owners,
         an_owner_keeps_the_node_where_it_took_quota_back,
         (r"team two is entitled to 4 cpu and waits",),
+    ),
+    ScenarioBug(
+        who_borrows_evicts_owners_by_priority,
+        who_would_borrow_waits_for_the_node_of_an_owner,
+        (
+            r"would borrow and evicts .*, an owner",
+            r"team two is entitled to 3 cpu and was evicted",
+        ),
     ),
     ScenarioBug(
         no_placement_wakes_a_gang,

@@ -120,6 +120,10 @@ def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> Steps[GangSearch
     trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
     if trial is None:
         return None
+    if core.cache.nominated:
+        yield from core.quotas.charge_together(
+            gang.policy, [pod.pod for pod in gang.pending_members.values()]
+        )
     first, refused_at, admitted, charges = None, set[QuotaNode](), 0, list[QuotaCharge]()
     refusal: QuotaRefusal | None = None
     needed = max(1, gang.needed_count)

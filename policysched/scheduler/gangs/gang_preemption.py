@@ -7,7 +7,7 @@
 For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -85,8 +85,10 @@ def reclaim_by_node(
     equivalence_keys: Callable[[QueuedGang], Steps[MemberKeys]],
     rights: EvictionRights,
     may_evict: Callable[[Pod], bool],
+    beyond: Callable[[Collection[Pod]], Collection[Pod]],
 ) -> Steps[GangPlacement | None]:
-    """Nodes where the members fit without pods that borrow and `may_evict`, as in preemption. It does not pause, so it has a limit."""
+    """Nodes where the members fit without pods that borrow and `may_evict`, as in preemption; again without those that are `beyond`
+    what is borrowed. It does not pause, so it has a limit."""
     limit = BacktrackLimit(0)
     context = preemption.gang_context(
         gang,
@@ -96,11 +98,21 @@ def reclaim_by_node(
         lambda _: rights,
         lambda victim: not may_evict(victim),
     )
+    context = replace(context, reclaims=True)
+    spared = set[PodUid]()
+
+    def search() -> Steps[GangPlacement | None]:
+        while True:
+            gang.search_progress = SearchProgress(spared_victims=set(spared))
+            outcome = yield from find_gang_placement(core, gang, context, now_ns)
+            excess = beyond(outcome.victims) if isinstance(outcome, GangPlacement) else ()
+            if not excess:
+                return outcome if isinstance(outcome, GangPlacement) else None
+            spared.update(victim.uid for victim in excess)
+
+    placement = yield from limit.at_most(_RECLAIM_PIECES_MAX * core.limits.gang_piece_cost_max, search())
     gang.search_progress = SearchProgress()
-    search = find_gang_placement(core, gang, replace(context, reclaims=True), now_ns)
-    outcome = yield from limit.at_most(_RECLAIM_PIECES_MAX * core.limits.gang_piece_cost_max, search)
-    gang.search_progress = SearchProgress()
-    return outcome if isinstance(outcome, GangPlacement) else None
+    return placement
 
 
 def find_gang_placement(

@@ -29,6 +29,7 @@ from policysched.scheduler.preemption.evictions import Eviction
 from policysched.scheduler.preemption.gang_placement import (
     PREEMPTION_NEVER,
     PREEMPTION_TOO_EXPENSIVE,
+    VICTIMS_CHANGED,
     VICTIMS_TERMINATING,
     WAITS_FOR_HELD_CAPACITY,
     AddToOverlay,
@@ -42,6 +43,7 @@ from policysched.scheduler.preemption.nominations import (
     claims_against,
     competing_nominations,
     fits_after_first_holds,
+    pods_judged_together,
     withdraw_gang_nominations,
 )
 from policysched.scheduler.preemption.post_filter_messages import (
@@ -56,10 +58,17 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, gang_evicts_after_ns
+from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
+CHOICES_MAX = 10
+"""Searches of one attempt, each without the victims that were too many before."""
+
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
+_OWNERS_RETRY_NS = (
+    60 * SECOND_NS
+)  # owners that borrow by then may be evicted; their placements wake no preemptor
 Uids = Collection[PodUid]
 
 
@@ -102,7 +111,8 @@ class DefaultPreemption:
             nominated_pods=competing_nominations(core, value),
             nominated_node=None if nominated is None else nominated.nominated_node,
         )
-        allowed = eviction_rights(core, pod, now_ns, self.evictions.refused)
+        owners = core.quotas.owners_against(pod.policy, lambda: pods_judged_together(core, value))
+        allowed = eviction_rights(core, pod, now_ns, self.evictions.refused, owners)
         if self._victims_terminating(value, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
         blocked_until_ns = self.evictions.breaker.next_time_ns(now_ns)
@@ -121,27 +131,49 @@ class DefaultPreemption:
             )
             chosen, reasons = yield from self.choose(
                 dry_run,
-                lambda victim: allowed(victim) and not self.evictions.breaker.blocks(victim, now_ns),
+                lambda victim: (
+                    allowed(victim)
+                    and not self.evictions.breaker.blocks(victim, now_ns)
+                    and not (owners is not None and owners.keep(victim))
+                ),
                 cluster,
+                (lambda _: ()) if owners is None else owners.beyond,
             )
         if chosen is None:
             self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             goes_on_ns = now_ns + _GOES_ON_NS if NOT_SEARCHED in reasons else None
-            expiry_ns = earlier_ns(blocked_until_ns, allowed.next_change_ns, goes_on_ns)
+            expiry_ns = earlier_ns(
+                blocked_until_ns, allowed.next_change_ns, goes_on_ns, _owners_retry_ns(owners, now_ns)
+            )
             return self._no_preemption(pod.policy, message, expiry_ns, claims)
         yield from self.evict(pod, chosen, now_ns)
         return PreemptionStarted(placement_message(plan.program, chosen.node, len(chosen.victims)))
 
     def choose(
-        self, dry_run: DryRun, may_evict: Callable[[Pod], bool], cluster: PreemptionInputs
+        self,
+        dry_run: DryRun,
+        may_evict: Callable[[Pod], bool],
+        cluster: PreemptionInputs,
+        beyond: Callable[[Collection[Pod]], Collection[Pod]],
     ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
-        """The least disruptive candidate, or the reasons why there is none."""
-        if dry_run.node_local:
-            candidates, best = yield from find_best_candidate(dry_run, EvictablePods(may_evict), cluster)
-            return best, rejection_reasons(candidates, dry_run, cluster)
-        result = yield from find_candidates(dry_run, EvictablePods(may_evict), cluster)
-        return (yield from result.best()), result.reasons
+        """The least disruptive candidate, or the reasons why there is none. `beyond`: of these victims, those that may not be
+        evicted beside the others, so that it is searched again without them."""
+        spared = set[PodUid]()
+        reasons: Mapping[str, int] = {}
+        for _ in range(CHOICES_MAX):
+            evictable = EvictablePods(lambda victim: victim.uid not in spared and may_evict(victim))
+            if dry_run.node_local:
+                candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
+                reasons = rejection_reasons(candidates, dry_run, cluster)
+            else:
+                result = yield from find_candidates(dry_run, evictable, cluster)
+                best, reasons = (yield from result.best()), result.reasons
+            excess = () if best is None else beyond(best.victims)
+            if not excess:
+                return best, reasons
+            spared.update(victim.uid for victim in excess)
+        return None, {**reasons, NOT_SEARCHED: 1}
 
     def preempt_for_gang(
         self,
@@ -166,9 +198,15 @@ class DefaultPreemption:
             return self._no_gang_preemption(gang, BINDS_REFUSED, after_ns, now_ns)
         rights = dict[Hashable, EvictionRights]()
 
+        def members() -> list[Pod]:
+            return [member.pod for member in gang.pending_members.values()]
+
+        owners = core.quotas.owners_against(gang.policy, members)
+        yield from core.quotas.charge_together(gang.policy, members())
+
         def rights_of(pod: PendingPod) -> EvictionRights:
             if (key := rights_key(core, pod)) not in rights:
-                rights[key] = eviction_rights(core, pod, clock(), self.evictions.refused)
+                rights[key] = eviction_rights(core, pod, clock(), self.evictions.refused, owners)
             return rights[key]
 
         context = self.gang_context(
@@ -177,7 +215,9 @@ class DefaultPreemption:
             evaluate,
             add_to_overlay,
             rights_of,
-            lambda victim: self.evictions.breaker.blocks(victim, clock()),
+            lambda victim: (
+                self.evictions.breaker.blocks(victim, clock()) or (owners is not None and owners.keep(victim))
+            ),
             rights.clear,
         )
         outcome = yield from find_placement(core, gang, context, now_ns)
@@ -186,9 +226,15 @@ class DefaultPreemption:
                 return self._no_preemption(gang.policy, message)
             case NoGangPlacement(message, retry_ns=retry_ns):
                 times = [each.next_change_ns for each in rights.values()]
-                until_ns = earlier_ns(self.evictions.breaker.next_time_ns(now_ns), retry_ns, *times)
+                times += [retry_ns, _owners_retry_ns(owners, now_ns)]
+                until_ns = earlier_ns(self.evictions.breaker.next_time_ns(now_ns), *times)
                 return self._no_gang_preemption(gang, message, until_ns, clock())
             case GangPlacement() as placement:
+                excess = () if owners is None else owners.beyond(placement.victims)
+                if excess:  # the next attempts spare them
+                    gang.search_progress.spared_victims.update(victim.uid for victim in excess)
+                    retry_ns = clock() + core.limits.backoff_ns(gang.attempts)
+                    return self._no_gang_preemption(gang, VICTIMS_CHANGED, retry_ns, clock())
                 yield from self.evict_for_gang(gang, placement, clock())
                 return PreemptionStarted()
 
@@ -314,3 +360,7 @@ class DefaultPreemption:
         return self._core.cache.pods[uid].started_ns
 
     # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _owners_retry_ns(owners: QuotaOwners | None, now_ns: int) -> int | None:
+    return now_ns + _OWNERS_RETRY_NS if owners is not None and owners.kept else None

@@ -11,6 +11,7 @@ from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import earlier_ns
+from policysched.scheduler.quotas.quota_owners import QuotaOwners
 
 
 class EvictionRights:
@@ -26,9 +27,10 @@ class EvictionRights:
         order: VictimOrder | None = None,
         refused: RefusedEvictions | None = None,
         now_ns: int = 0,
+        owners: QuotaOwners | None = None,
     ) -> None:
         """`next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
-        first."""
+        first. `owners`: for the message."""
         self.order = order
         self.next_change_ns: int | None = None
         """When one of the pods asked about may be evicted that the policy does not select now."""
@@ -37,6 +39,7 @@ class EvictionRights:
         self._policy = policy
         self._selects = selects
         self._refusals, self._now_ns = refused, now_ns
+        self._owners = owners
         self._owner = core.permissions.owner(policy)
         self._protected: set[PodUid] = set()
         self._refused: set[PodUid] = set()
@@ -68,6 +71,10 @@ class EvictionRights:
             message = f"{message} {_pods_are(self._protected)} protected from eviction by the settings."
         if self._refused:
             message = f"{message} {_pods_are(self._refused)} passed over for a while, because deletions were refused."
+        if self._owners is not None and self._owners.kept:
+            message = (
+                f"{message} {_pods_are(self._owners.kept)} kept by quotas, because this pod would borrow."
+            )
         return message
 
 
@@ -83,7 +90,11 @@ def rights_key(core: SchedulerCore, pod: PendingPod) -> Hashable:
 
 
 def eviction_rights(
-    core: SchedulerCore, pod: PendingPod, now_ns: int, refused: RefusedEvictions
+    core: SchedulerCore,
+    pod: PendingPod,
+    now_ns: int,
+    refused: RefusedEvictions,
+    owners: QuotaOwners | None,
 ) -> EvictionRights:
     """The rights of a pending pod."""
     plan, value = core.plan(pod.policy), pod.pod
@@ -96,4 +107,5 @@ def eviction_rights(
         plan.victim_order(*arguments, core.cache.shares),
         refused,
         now_ns,
+        owners,
     )

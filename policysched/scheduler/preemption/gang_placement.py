@@ -55,9 +55,13 @@ class GangPlacement:
     members: tuple[MemberPlacement, ...]
 
     @property
+    def victims(self) -> list[Pod]:
+        return [victim for member in self.members for victim in member.candidate.victims]
+
+    @property
     def disruption(self) -> tuple[int, tuple[Any, ...], int, int]:
         """Sort key, least first: violated budgets, the policy's `order`, highest victim priority, number of victims."""
-        victims = [victim for member in self.members for victim in member.candidate.victims]
+        victims = self.victims
         return (
             sum(member.candidate.violations for member in self.members),
             max(member.candidate.last_in_order for member in self.members),

@@ -44,10 +44,15 @@ def competing_nominations(
 def claims_against(core: SchedulerCore, pod: Pod) -> Collection[PodUid]:
     """The nominated pods that keep their nodes from this pod, or from its gang, whatever its priority: by what their quotas
     entitle them to, while it would borrow."""
+    return core.quotas.claims_against(pods_judged_together(core, pod))
+
+
+def pods_judged_together(core: SchedulerCore, pod: Pod) -> list[Pod]:
+    """The pod, or the pending members of its gang: whether it would borrow depends on all."""
     gang = core.gangs.gang_of(pod.uid)
     if gang is None or gang.mode is not GangMode.WHOLE or pod.uid not in gang.pending_members:
-        return core.quotas.claims_against([pod])
-    return core.quotas.claims_against([member.pod for member in gang.pending_members.values()])
+        return [pod]
+    return [member.pod for member in gang.pending_members.values()]
 
 
 def fits_after_first_holds(core: SchedulerCore, pod: PendingPod, now_ns: int) -> bool:

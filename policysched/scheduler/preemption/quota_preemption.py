@@ -3,8 +3,9 @@
 `quota_reclaim` finds the victims; here they are evicted if the pod then fits on a node; otherwise no pod is evicted.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from policysched.evaluate import Overlay
 from policysched.evaluate.plan.quotas import QuotaCharge
@@ -30,8 +31,11 @@ FindNodes = Callable[
     Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], Collection[AttemptFailure]]],
 ]
 """The nodes of the members that fit, and why others do not."""
-ReclaimByNode = Callable[[EvictionRights, Callable[[Pod], bool]], Steps[GangPlacement | None]]
-"""Nodes for the members without pods that may be evicted there."""
+ReclaimByNode = Callable[
+    [EvictionRights, Callable[[Pod], bool], Callable[[Collection[Pod]], Collection[Pod]]],
+    Steps[GangPlacement | None],
+]
+"""Nodes for the members without pods that may be evicted there: by themselves, and without those that are too many together."""
 EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFailure]
 
 
@@ -52,31 +56,32 @@ class QuotaPreemption:
     ) -> Steps[AttemptFailure]:
         """Returns the failure with its outcome: the message, and what requeues the pod."""
         core = self._core
-        search = self._search(pod, refusal, refusal.usage, now_ns)
-        victims = None
-        if search is not None:
+        search, result = None, None
+        for search in self._searches(pod, refusal, refusal.usage, now_ns):
             victims = yield from self._victims(search, (refusal.charge,), now_ns)
-        if search is None or victims is None:
-            core.withdraw_nomination(pod.uid, now_ns)
-            return failure if search is None else self._without_reclaim(pod, failure, search, now_ns)
-        core.records.counters.preemption_attempts += 1
-        if not victims:
-            return replace(failure, message=f"{failure.message}; pods that used the quota are terminating")
-        overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
-        for victim in victims:
-            overlay.remove_pod(victim.uid)
-        result = evaluate(pod, overlay)
-        if isinstance(result, AttemptSuccess):
-            chosen = Candidate(result.node, victims, 0, NOT_STARTED_NS)
-            return (yield from self._evict(pod, chosen, failure, now_ns))
-        candidate = None
-        if result.node_count:
-            candidate = yield from self._candidate_on_one_node(pod, refusal, now_ns)
-        if candidate is not None:
-            return (yield from self._evict(pod, candidate, failure, now_ns))
+            if victims is None:
+                continue
+            core.records.counters.preemption_attempts += result is None
+            if not victims:
+                message = f"{failure.message}; pods that used the quota are terminating"
+                return replace(failure, message=message)
+            overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
+            for victim in victims:
+                overlay.remove_pod(victim.uid)
+            result = evaluate(pod, overlay)
+            candidate = None
+            if isinstance(result, AttemptSuccess):
+                candidate = Candidate(result.node, victims, 0, NOT_STARTED_NS)
+            elif result.node_count:
+                candidate = yield from self._candidate_on_one_node(pod, refusal, search, now_ns)
+            if candidate is not None:
+                return (yield from self._evict(pod, candidate, failure, now_ns))
         core.withdraw_nomination(pod.uid, now_ns)
-        message = f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}"
-        failure = failure.without_preemption(message, result.valid_until_ns, result.requeue_events)
+        if search is None:
+            return failure
+        if isinstance(result, AttemptFailure):
+            message = f"{failure.message}; no quota is reclaimed, because the pod would fit no node anyway: {result.message}"
+            failure = failure.without_preemption(message, result.valid_until_ns, result.requeue_events)
         return self._without_reclaim(pod, failure, search, now_ns)
 
     def reclaim_for_gang(
@@ -90,61 +95,58 @@ class QuotaPreemption:
     ) -> Steps[PreemptionStarted | NoPreemption]:
         """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims; if there are
         none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already."""
-        core = self._core
-        usage = self._usage(gang)
-        search = self._search(members[0], refusal, usage, now_ns, gang)
-        if search is None:
-            return NoPreemption("")
-        charges = [core.quotas.charge_of(pod.pod) for pod in members]
-        victims = yield from self._victims(search, charges, now_ns)
-        if victims is None:
-            return self._not_now(gang.policy, search, now_ns)
-        core.records.counters.preemption_attempts += 1
-        if not victims:
-            return PreemptionStarted()
-        placed, failures = yield from find_nodes(victims, search.usage)
-        placement: GangPlacement | None = None
-        if len(placed) >= gang.evicting_count:
-            fits = [
-                MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
-                for pod, success in placed[: gang.evicting_count]
-            ]
-            placement = _with_victims(fits, victims)
-        elif any(failure.node_count for failure in failures):
-            placement = yield from self._placement_by_node(gang, refusal, members, reclaim_by_node, now_ns)
-        if placement is None:
-            return self._not_now(gang.policy, search, now_ns, failures)
-        yield from self._preemption.evict_for_gang(gang, placement, now_ns)
-        return PreemptionStarted()
+        core, search, failures = self._core, None, None
+        for search in self._searches(members[0], refusal, self._usage(gang), now_ns, gang):
+            charges = [core.quotas.charge_of(pod.pod) for pod in members]
+            victims = yield from self._victims(search, charges, now_ns)
+            if victims is None:
+                continue
+            core.records.counters.preemption_attempts += failures is None
+            if not victims:
+                return PreemptionStarted()
+            placed, failures = yield from find_nodes(victims, search.usage)
+            placement: GangPlacement | None = None
+            if len(placed) >= gang.evicting_count:
+                fits = [
+                    MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
+                    for pod, success in placed[: gang.evicting_count]
+                ]
+                placement = _with_victims(fits, victims)
+            elif any(failure.node_count for failure in failures):
+                placement = yield from self._placement_by_node(
+                    gang, refusal, members, search, reclaim_by_node, now_ns
+                )
+            if placement is not None:
+                yield from self._preemption.evict_for_gang(gang, placement, now_ns)
+                return PreemptionStarted()
+        return (
+            NoPreemption("") if search is None else self._not_now(gang.policy, search, now_ns, failures or ())
+        )
 
     def _placement_by_node(
         self,
         gang: QueuedGang,
         refusal: QuotaRefusal,
         members: Sequence[PendingPod],
+        earlier: ReclaimSearch,
         reclaim_by_node: ReclaimByNode,
         now_ns: int,
     ) -> Steps[GangPlacement | None]:
         """As `_candidate_on_one_node`, for members that may be on many nodes."""
         core, usage = self._core, self._usage(gang)
-        search = self._search(members[0], refusal, usage, now_ns, gang)
+        search = self._search(members[0], refusal, usage, now_ns, earlier.borrowed_inside, gang)
         assert search is not None, f"{gang} may evict no pod"
         together = summed(core.quotas.charge_of(pod.pod) for pod in members)
-        blocks = [(charge, list(usage.blocks(charge))) for charge in together]
-
-        def borrows(victim: Pod) -> bool:
-            return any(search.borrows(blocked, charge, victim) for charge, blocked in blocks)
-
+        blocked = [(charge, block) for charge in together for block in usage.blocks(charge)]
         placement = yield from reclaim_by_node(
-            search.rights, lambda victim: search.may_evict(victim) and borrows(victim)
+            search.rights,
+            lambda victim: search.may_evict(victim) and search.borrows(blocked, victim),
+            partial(search.beyond, blocked),
         )
         if placement is None:
             return None
-        kept = [victim for member in placement.members for victim in member.candidate.victims]
-        for victim in kept:  # together they may be more than their entity borrows
-            if not borrows(victim):
-                return None
-            search.take(victim)
+        kept = placement.victims
+        search.take(kept)
         charges = [core.quotas.charge_of(member.pod.pod) for member in placement.members]
         victims = yield from search.find(charges, kept)
         if victims is None:
@@ -183,12 +185,28 @@ class QuotaPreemption:
             self._core.plan(policy).victim_events.union(*(failure.requeue_events for failure in failures)),
         )
 
+    def _searches(
+        self,
+        pod: PendingPod,
+        refusal: QuotaRefusal,
+        usage: QuotaUsage,
+        now_ns: int,
+        gang: QueuedGang | None = None,
+    ) -> Iterator[ReclaimSearch]:
+        """The next one is for when one finds nothing: what is borrowed inside of an entity may be protected, or on other nodes."""
+        for borrowed_inside in (True, False) if refusal.account.limits.are_nested else (True,):
+            search = self._search(pod, refusal, usage, now_ns, borrowed_inside, gang)
+            if search is None:
+                return
+            yield search
+
     def _search(
         self,
         pod: PendingPod,
         refusal: QuotaRefusal,
         usage: QuotaUsage,
         now_ns: int,
+        borrowed_inside: bool,
         gang: QueuedGang | None = None,
     ) -> ReclaimSearch | None:
         """None: no pod may be evicted for this pod."""
@@ -220,16 +238,19 @@ class QuotaPreemption:
             self._preemption.evictions.is_leaving,
             usage.trial(),
             pod.evicts_after_ns if gang is None else gang_evicts_after_ns(gang),
+            borrowed_inside,
         )
 
     def _candidate_on_one_node(
-        self, pod: PendingPod, refusal: QuotaRefusal, now_ns: int
+        self, pod: PendingPod, refusal: QuotaRefusal, earlier: ReclaimSearch, now_ns: int
     ) -> Steps[Candidate | None]:
         """The least disruptive node where the pod fits without pods of borrowers, in any quota that refuses it, with more
         victims elsewhere if those are too few for the quotas."""
-        core, search = self._core, self._search(pod, refusal, refusal.usage, now_ns)
+        core = self._core
+        search = self._search(pod, refusal, refusal.usage, now_ns, earlier.borrowed_inside)
         assert search is not None, f"{pod} may evict no pod"
-        charge, blocks = refusal.charge, list(refusal.usage.blocks(refusal.charge))
+        charge = refusal.charge
+        blocked = [(charge, block) for block in refusal.usage.blocks(charge)]
         cluster = PreemptionInputs(
             lambda node: core.cache.ledger.usage(node).pods.values(),
             lambda uid: core.cache.pods[uid].started_ns,
@@ -246,15 +267,13 @@ class QuotaPreemption:
         )
         chosen, _ = yield from self._preemption.choose(
             dry_run,
-            lambda victim: search.may_evict(victim) and search.borrows(blocks, charge, victim),
+            lambda victim: search.may_evict(victim) and search.borrows(blocked, victim),
             cluster,
+            partial(search.beyond, blocked),
         )
         if chosen is None:
             return None
-        for victim in chosen.victims:  # together they may be more than their entity borrows
-            if not search.borrows(blocks, charge, victim):
-                return None
-            search.take(victim)
+        search.take(chosen.victims)
         victims = yield from search.find((charge,), kept=chosen.victims)
         return None if victims is None else replace(chosen, victims=victims)
 

@@ -12,6 +12,7 @@ them, and keeps its amount of the quota until it is placed (`QuotaAccounts.trial
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from policysched.cluster.disruption_budgets import BudgetsAfterEvictions, split_by_budget
 from policysched.evaluate.plan.quotas import QuotaCharge
@@ -30,11 +31,15 @@ from policysched.scheduler.steps import Steps
 _CHARGE_COST = 3
 
 
+Blocked = Collection[tuple[QuotaCharge, QuotaBlock]]
+"""What may not be used, and the limits that it would exceed."""
+
+
 @dataclass(slots=True)
 class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
     holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
-    it. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its
+    it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its
     binds were refused."""
 
     core: SchedulerCore
@@ -45,6 +50,7 @@ class ReclaimSearch:
     may_leave: Callable[[PodUid], bool]
     usage: QuotaUsage
     evicts_after_ns: int
+    borrowed_inside: bool
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
     _candidates: dict[Hashable, Iterator[ChargedPod]] = field(default_factory=dict)
@@ -76,20 +82,26 @@ class ReclaimSearch:
         yield from self._reprieve(together, {pod.uid for pod in kept})
         return tuple(charged.pod for charged in self._ordered(self.victims.values()))
 
-    def borrows(self, blocks: Collection[QuotaBlock], charge: QuotaCharge, victim: Pod) -> bool:
+    def borrows(self, blocked: Blocked, victim: Pod) -> bool:
         """Whether the victim's entity still borrows, without the victims so far, what one of the blocks lacks."""
         charged = self.account.charged(victim.uid)
         return (
             charged is not None
             and victim.uid not in self.victims
-            and any(self.lent.may_reclaim(block, charge, charged.charge) for block in blocks)
+            and self._may_reclaim(self.lent, blocked, charged.charge)
         )
 
-    def take(self, victim: Pod) -> None:
-        """One more victim."""
-        charged = self.account.charged(victim.uid)
-        assert charged is not None, f"{victim.full_name} is not charged"
-        self._add_victim(charged)
+    def beyond(self, blocked: Blocked, victims: Iterable[Pod]) -> list[Pod]:
+        """Those of the victims that are more than their entities borrow."""
+        lent = self.lent.trial()
+        return self.account.beyond(victims, lent, partial(self._may_reclaim, lent, blocked))
+
+    def take(self, victims: Iterable[Pod]) -> None:
+        """These are victims as well."""
+        for victim in victims:
+            charged = self.account.charged(victim.uid)
+            assert charged is not None, f"{victim.full_name} is not charged"
+            self._add_victim(charged)
 
     def _add_victim(self, charged: ChargedPod) -> None:
         gang = self.core.gangs.gang_of(charged.pod.uid)
@@ -97,6 +109,12 @@ class ReclaimSearch:
             self._taken[gang.id] += not self.may_leave(charged.pod.uid)
         self.victims[charged.pod.uid] = charged
         self._count(charged, -1)
+
+    def _may_reclaim(self, lent: QuotaUsage, blocked: Blocked, victim: QuotaCharge) -> bool:
+        return any(
+            lent.may_reclaim(block, charge, victim, borrowed_inside=self.borrowed_inside)
+            for charge, block in blocked
+        )
 
     def _count(self, charged: ChargedPod, sign: int = 1) -> None:
         self.usage.add(charged.charge, sign)
@@ -116,7 +134,9 @@ class ReclaimSearch:
             budgets.evict(victim.pod for victim in self.victims.values())
             self._candidates[key] = iter(self._ordered(self._borrowers(block, charge), budgets))
         for charged in self._candidates[key]:
-            if charged.pod.uid in self.victims or not self.lent.may_reclaim(block, charge, charged.charge):
+            if charged.pod.uid in self.victims or not self._may_reclaim(
+                self.lent, [(charge, block)], charged.charge
+            ):
                 continue
             if not self._may_be_victim(charged):
                 continue  # with victims of its gang, all of it would have to go

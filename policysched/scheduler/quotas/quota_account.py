@@ -133,6 +133,22 @@ class QuotaAccount:
     def pods_of(self, entity: QuotaEntity) -> Iterable[ChargedPod]:
         return self._pods.get(entity, {}).values()
 
+    def beyond(
+        self, victims: Iterable[Pod], usage: QuotaUsage, may_go: Callable[[QuotaCharge], bool]
+    ) -> list[Pod]:
+        """The pods that may not go once others of these have left the `usage`. Small ones leave first, as most can then, and of
+        equal ones the least important."""
+        charged_pods = [
+            charged for victim in victims if (charged := self._charged.get(victim.uid)) is not None
+        ]
+        beyond = list[Pod]()
+        for charged in sorted(charged_pods, key=lambda each: (each.charge.amounts, each.pod.priority)):
+            if may_go(charged.charge):
+                usage.add(charged.charge, -1)
+            else:
+                beyond.append(charged.pod)
+        return beyond
+
     def entities(self) -> Iterator[tuple[int, QuotaEntity]]:
         """Every entity with a row or with pods, with the index of its quota: rows first, in their order."""
         position = {spec.name: index for index, spec in enumerate(self.limits.specs)}

@@ -7,7 +7,7 @@ The ledger reports each placement in the step that changes it, so a decision alw
 group is only opened when its verdict changed, not on each release.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,13 +23,15 @@ from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_admitted import QuotaAdmitted
 from policysched.scheduler.quotas.quota_limits import QuotaNode
 from policysched.scheduler.quotas.quota_messages import quota_message
+from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.quotas.quota_reservations import QuotaReservations
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
-from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage
+from policysched.scheduler.quotas.quota_usage import BorrowedLimit, QuotaBlock, QuotaUsage, summed
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
-from policysched.scheduler.steps import pods_per_slice
+from policysched.scheduler.steps import Steps, pods_per_slice, visit_in_pieces
 
 _PODS_PER_SLICE = 200
+_CHARGE_COST = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class QuotaAccounts:
         self._reservations: dict[str, QuotaReservations] = {}  # by policy
         self._released: dict[object, str | None] = {}  # keys of parked groups that were not taken yet
         self._released_ns = 0
-        self._latest_borrowers: tuple[object, bool] | None = None  # a gang asks again and again
+        # A gang asks again and again: its members stay, and what others use changes.
+        self._latest_charges: tuple[object, list[QuotaCharge]] | None = None
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -206,22 +209,37 @@ class QuotaAccounts:
         account = self.accounts.get(pods[0].scheduler)
         if account is None or not account.plan.allows_preemption:
             return ()
-        cache, reservations = self._cache, self._reservations[pods[0].scheduler]
-        versions = account.version, cache.nominations_version, cache.namespaces_version, reservations.moves
-        key = account, pods[0], len(pods), versions
-        if self._latest_borrowers is None or self._latest_borrowers[0] != key:
-            self._latest_borrowers = (
-                key,
-                self._would_borrow(pods, reservations.trial(pod.uid for pod in pods)),
-            )
-        return reservations.claims() if self._latest_borrowers[1] else ()
+        claims = self._reservations[pods[0].scheduler].claims()
+        return claims if claims and self._borrowing(account, pods) else ()
 
-    def _would_borrow(self, pods: Sequence[Pod], usage: QuotaUsage) -> bool:
-        for charge in map(self.charge_of, pods):
-            if not usage.is_within_amounts(charge):
-                return True
-            usage.add(charge)
-        return False
+    def owners_against(self, policy: str, pods: Callable[[], Sequence[Pod]]) -> QuotaOwners | None:
+        """The placed pods that these pods together may not evict by their priority. None: the policy has no quotas."""
+        account = self.accounts.get(policy)
+        return None if account is None else QuotaOwners(account, lambda: self._borrowing(account, pods()))
+
+    def _borrowing(self, account: QuotaAccount, pods: Sequence[Pod]) -> frozenset[BorrowedLimit]:
+        """Where these pods would borrow together."""
+        usage = self._reservations[account.plan.program.name].trial(pod.uid for pod in pods)
+        if len(pods) == 1:
+            return usage.borrowing((self.charge_of(pods[0]),))
+        if not self._is_charged(account, pods):
+            self._keep_sums(account, pods, map(self.charge_of, pods))
+        assert self._latest_charges is not None, "charges are kept"
+        return usage.borrowing(self._latest_charges[1])
+
+    def charge_together(self, policy: str, pods: Sequence[Pod]) -> Steps[None]:
+        """Sum up in pieces what members of a gang are charged with, for the questions whether they would borrow together."""
+        account, charges = self.accounts.get(policy), list[QuotaCharge]()
+        if account is not None and not self._is_charged(account, pods):
+            yield from visit_in_pieces(pods, lambda pod: charges.append(self.charge_of(pod)), _CHARGE_COST)
+            self._keep_sums(account, pods, charges)
+
+    def _is_charged(self, account: QuotaAccount, pods: Sequence[Pod]) -> bool:
+        key = account, pods, self._cache.namespaces_version
+        return self._latest_charges is not None and self._latest_charges[0] == key
+
+    def _keep_sums(self, account: QuotaAccount, pods: Sequence[Pod], charges: Iterable[QuotaCharge]) -> None:
+        self._latest_charges = (account, pods, self._cache.namespaces_version), summed(charges)
 
     def reservation_released(self, pod: Pod) -> None:
         """A nominated pod keeps nothing any more."""

@@ -84,6 +84,10 @@ class QuotaLimits:
         totals = self._pool_totals.get(self.pool_of(entities[quota]))
         return 0 if totals is None else totals[index]
 
+    @property
+    def are_nested(self) -> bool:
+        return any(parent is not None for parent in self.parents)
+
     def divides(self, quota: int, entity: QuotaEntity, resource: int) -> int | None:
         """The quota that divides what the entity has among others: if the entity borrows, so does one of those inside, or one that
         is not limited there. None: there is no such quota, or several, or it gives more than there is."""

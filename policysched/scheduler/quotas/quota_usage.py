@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
 from policysched.scheduler.quotas.quota_limits import QuotaLimits, QuotaNode
 
+BorrowedLimit = tuple[int, QuotaEntity, int]
+"""The index of the quota, an entity of it, and the index of the resource of which it uses more than its amount."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuotaBlock:
@@ -174,14 +177,49 @@ class QuotaUsage:
             if charge.amounts[index]
         )
 
-    def may_reclaim(self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge) -> bool:
-        """Whether the victim's entity borrows the resource from the entity of the blocked pod, and gives this victim back before
-        others."""
+    def borrowing(self, charges: Iterable[QuotaCharge]) -> frozenset[BorrowedLimit]:
+        """Where pods that use this together would borrow."""
+        usage, together = self.trial(), list(charges)
+        for charge in together:
+            usage.add(charge)
+        return frozenset(
+            (quota, entity, index)
+            for charge in together
+            for quota, entity in enumerate(charge.entities)
+            for index in self._limits.of(quota, entity).limited
+            if charge.amounts[index] and usage.borrowed(quota, entity, index)
+        )
+
+    def is_kept_from(self, borrowing: Iterable[BorrowedLimit], placed: QuotaCharge) -> bool:
+        """Whether a placed pod is of another entity than one that would borrow there, and within its amounts: in all quotas that
+        limit what it requests, or where it could take back what the other one borrows."""
+        others = [limit for limit in borrowing if placed.entities[limit[0]] != limit[1]]
+        if not others:
+            return False
+        owned = [
+            not self.borrowed(quota, entity, index)
+            for quota, entity in enumerate(placed.entities)
+            for index in self._limits.of(quota, entity).limited
+            if placed.amounts[index]
+        ]
+        return (bool(owned) and all(owned)) or any(
+            placed.amounts[index]
+            and placed.entities[quota][:-1] == entity[:-1]
+            and index in self._limits.of(quota, placed.entities[quota]).limited
+            and not self.borrowed(quota, placed.entities[quota], index)
+            for quota, entity, index in others
+        )
+
+    def may_reclaim(
+        self, block: QuotaBlock, charge: QuotaCharge, victim: QuotaCharge, *, borrowed_inside: bool = True
+    ) -> bool:
+        """Whether the victim's entity borrows the resource from the entity of the blocked pod. With `borrowed_inside`, whether it
+        gives this victim back before others."""
         return bool(victim.amounts[block.resource]) and any(
             victim.entities[quota] != charge.entities[quota]
             and victim.entities[quota][:-1] == charge.entities[quota][:-1]
             and self.borrowed(quota, victim.entities[quota], block.resource) > 0
-            and self._is_borrowed_inside(quota, victim, block.resource)
+            and (not borrowed_inside or self._is_borrowed_inside(quota, victim, block.resource))
             for quota in block.claims
         )
 

@@ -1,0 +1,44 @@
+"""Who would borrow evicts by its priority nobody of another entity that is within its amounts (ADR 51).
+
+Otherwise the owner takes back what the other one borrows, and is evicted again, in turns. Pods of its own entity, what others borrow, and
+pods without quota are evicted as ever.
+"""
+
+from collections.abc import Callable, Iterable
+
+from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.model.identifiers import PodUid
+from policysched.model.pods import Pod
+from policysched.scheduler.quotas.quota_account import QuotaAccount
+from policysched.scheduler.quotas.quota_usage import BorrowedLimit
+
+
+class QuotaOwners:
+    """Placed pods that their quotas keep from one pod or gang. `borrowing`: where that would borrow, now. `kept`: those that were
+    found, for the message."""
+
+    def __init__(self, account: QuotaAccount, borrowing: Callable[[], frozenset[BorrowedLimit]]) -> None:
+        self._account, self._borrowing = account, borrowing
+        self._latest: tuple[int, frozenset[BorrowedLimit]] = -1, frozenset()
+        self.kept: set[PodUid] = set()
+
+    def keep(self, victim: Pod) -> bool:
+        """Whether the pod may not be evicted."""
+        charged, version = self._account.charged(victim.uid), self._account.version
+        if charged is None:
+            return False
+        if self._latest[0] != version:
+            self._latest = version, self._borrowing()
+        if not self._account.usage.is_kept_from(self._latest[1], charged.charge):
+            return False
+        self.kept.add(victim.uid)
+        return True
+
+    def beyond(self, victims: Iterable[Pod]) -> list[Pod]:
+        """Those that may not be evicted beside the others: their entities would keep less than they are entitled to."""
+        usage, borrowing = self._account.usage.trial(), self._borrowing()
+
+        def may_go(victim: QuotaCharge) -> bool:
+            return not usage.is_kept_from(borrowing, victim)
+
+        return self._account.beyond(victims, usage, may_go) if borrowing else []
