@@ -15,6 +15,9 @@ from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
+_FEW = 16
+"""Entries of a namespace that are moved back at once."""
+
 
 class PolicyQueues:
     """`new_policy_queue` creates a queue in the order of a policy."""
@@ -83,26 +86,35 @@ class PolicyQueues:
         """The first entry of the namespaces that are not overdrawn."""
         if policy not in self._queues:
             return None
+        paid = self._not_overdrawn(policy)
         while (head := self._queues[policy].first()) is not None and self._time.is_overdrawn(head.namespace):
             self._defer(policy)
-        for deferred in self._not_overdrawn(policy).values():
+        for deferred in paid.values():
             if head is None or deferred.precedes(head):
                 head = deferred.first()
         return head
 
     def _not_overdrawn(self, policy: str) -> dict[str, OrderedQueue]:
-        """Of what is deferred, by namespace. There may be thousands, which are looked at once one can have paid."""
-        now_ns = self._time.now_ns
-        if now_ns < self._overdrawn_until_ns.get(policy, 0):
-            return {}
-        deferred, paid = self._deferred.get(policy, {}), dict[str, OrderedQueue]()
+        """Of what is deferred, by namespace. There may be thousands, which are looked at once one can have paid. Those with few
+        entries are not deferred any more."""
+        now_ns, deferred, paid = self._time.now_ns, self._deferred.get(policy), dict[str, OrderedQueue]()
+        if not deferred or now_ns < self._overdrawn_until_ns[policy]:
+            return paid
         earliest_ns: int | None = None
         for namespace, entries in deferred.items():
             until_ns = self._time.overdrawn_until_ns(namespace)
             if until_ns is None:
                 paid[namespace] = entries
+                if len(entries) <= _FEW:
+                    continue
             earliest_ns = earlier_ns(earliest_ns, until_ns or now_ns)
         self._overdrawn_until_ns[policy] = earliest_ns or now_ns
+        for namespace, entries in list(paid.items()):
+            if len(entries) <= _FEW:
+                self._drop_deferred(policy, namespace)
+                del paid[namespace]
+                for entry in list(entries):
+                    self._queues[policy].put(entry, entry.sort_key)
         return paid
 
     def overdrawn_heads(self, policy: str, policy_head: QueueEntry | None) -> Iterator[QueueEntry]:
@@ -126,6 +138,7 @@ class PolicyQueues:
     def first_before(self, entry: QueueEntry) -> QueueEntry | None:
         """The first entry that has to be tried before this one of its policy, which is about to be placed: it is ahead, and is
         of the same namespace, of one that is not overdrawn, or of higher priority."""
+        self._not_overdrawn(entry.policy)
         policy_queue = self._queues.get(entry.policy)
         first: QueueEntry | None = None
         while policy_queue is not None and policy_queue.precedes(entry):
