@@ -23,6 +23,21 @@ filter node_resources_fit
 preemption { victims = any }
 quota team by pod.namespace { "a" { cpu = 1000 } others { cpu = 1000 } }
 """
+NESTED_QUOTAS = """\
+policy test version 1
+filter node_resources_fit
+preemption { victims = any }
+quota org by namespace.labels["org"] else "none" {
+  "x" { cpu = 3 borrow any }
+  "y" { cpu = 2 borrow any }
+  others unlimited
+}
+quota team by pod.labels["team"] else "none" within org {
+  "a" in "x" { cpu = 2 borrow any }
+  "b" in "x" { cpu = 1 borrow any }
+  others unlimited
+}
+"""
 RANDOM_QUOTAS = """\
 policy test version 1
 filter node_resources_fit
@@ -71,6 +86,32 @@ def test_a_decision_does_not_charge_each_pod_that_waits_for_its_victims_again(
     assert 0 < len(looks) < 10
 
 
+def test_pods_are_attempted_again_once_a_nominated_pod_keeps_its_amount_from_borrowers_only() -> None:
+    """The pod "small" uses a part of what "owner" was entitled to in its team, so "large" is ahead of it in the quota."""
+    rig = Rig(
+        NESTED_QUOTAS,
+        node("full", cpu="2", memory="8Gi"),
+        node("n", cpu="8", memory="1Gi"),
+        namespace("x", org="x"),
+        namespace("y", org="y"),
+    )
+    others = placed(pod("others", namespace="y", cpu="2"), "n")
+    team_b = placed(pod("b", namespace="x", cpu="750m", labels={"team": "b"}), "n")
+    team_a = placed(pod("a", namespace="x", cpu="1", labels={"team": "a"}), "n")
+    leaving = replace(placed(pod("leaving", cpu="2"), "full"), deleting=True, preempted=True)
+    owner = pod("owner", namespace="x", cpu="1", memory="4Gi", priority=1, labels={"team": "a"})
+    rig.observe(others, team_b, team_a, leaving, nominated(owner))
+    rig.settle()
+
+    rig.observe(pod("large", namespace="x", cpu="500m", labels={"team": "a"}))
+    rig.settle()
+    assert "large" not in rig.placements()
+    rig.observe(pod("small", namespace="x", cpu="250m", labels={"team": "a"}))
+    rig.settle()
+
+    assert {"small", "large"} <= rig.placements().keys()
+
+
 class Recount:
     """Random nominations and placements, and what nominated pods keep, counted anew from the definition."""
 
@@ -85,7 +126,7 @@ class Recount:
         self.core = self.rig.scheduler._core
         self.account = self.core.quotas.accounts["test"]
         self.known: dict[str, Pod] = {}
-        self.kept: dict[PodUid, QuotaCharge] = {}
+        self.kept: dict[PodUid, tuple[QuotaCharge, bool]] = {}
         self.refused_count = self.kept_count = 0
         self.take = self.core.quotas.take_released
         self.core.quotas.take_released = self.take_released  # type: ignore[method-assign]
@@ -193,15 +234,16 @@ class Recount:
     def take_released(self, *limits: Any) -> list[object]:
         """Who kept something else at the last look is released, and nobody else."""
         _, entitled = self.reserve(self.waiting())
-        kept = {**self.parts(self.waiting(), entitled), **entitled}
+        kept = {uid: (charge, False) for uid, charge in self.parts(self.waiting(), entitled).items()}
+        kept |= {uid: (charge, True) for uid, charge in entitled.items()}
         released: list[QuotaCharge] = []
         with patch.object(self.account, "release", released.append):
             opened = self.take(*limits)
         ledger = self.core.cache.ledger
         assert released == [
-            charge
-            for uid, charge in self.kept.items()
-            if kept.get(uid) != charge and ledger.placement(uid) is None
+            before[0]
+            for uid, before in self.kept.items()
+            if kept.get(uid) != before and ledger.placement(uid) is None
         ]
         self.kept = kept
         self.kept_count += len(entitled)

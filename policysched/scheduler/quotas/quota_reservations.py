@@ -47,7 +47,7 @@ class QuotaReservations:
     _usage: QuotaUsage | None = None  # of placed and entitled pods
     _account_version: int = -1
     _versions: _Versions | None = None
-    _reported: Mapping[PodUid, QuotaCharge] = field(default_factory=dict)  # what each kept at the last look
+    _reported: Mapping[PodUid, tuple[QuotaCharge, bool]] = field(default_factory=dict)  # at the last look
     _last_entitled: Mapping[PodUid, QuotaCharge] | None = None  # then
 
     def trial(self, uids: Iterable[PodUid]) -> QuotaUsage:
@@ -72,17 +72,19 @@ class QuotaReservations:
         return self._entitled.keys() | self._parts.keys() if self._parts else self._entitled.keys()
 
     def release_lapsed(self) -> None:
-        """A nominated pod keeps nothing any more once other pods of its entity use what it was entitled to."""
+        """A nominated pod keeps nothing any more, or a part from those that borrow only, once other pods of its entity use what it was
+        entitled to."""
         if not self._reported and not self.cache.nominated:
             return
         self._current_usage()
         if self._entitled is self._last_entitled:
             return
         self._last_entitled = self._entitled
-        kept = {**self._parts, **self._entitled}
-        for uid, charge in self._reported.items():
-            if kept.get(uid) != charge and self.cache.ledger.placement(uid) is None:
-                self.account.release(charge)
+        kept = {uid: (charge, False) for uid, charge in self._parts.items()}
+        kept |= {uid: (charge, True) for uid, charge in self._entitled.items()}
+        for uid, before in self._reported.items():
+            if kept.get(uid) != before and self.cache.ledger.placement(uid) is None:
+                self.account.release(before[0])
         self._reported = kept
 
     def _current_usage(self) -> QuotaUsage:
