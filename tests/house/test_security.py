@@ -161,32 +161,52 @@ def missing_tests(page: str) -> list[str]:
     ]
 
 
-def test_the_threat_model_names_existing_tests() -> None:
-    page = (ROOT / "docs" / "threat-model.md").read_text()
+THREAT_MODEL = ROOT / "docs" / "threat-model.md"
+ATTACKS = sorted((ROOT / "docs" / "attacks").glob("*.md"))
 
-    assert missing_tests(page) == []
-    assert len(TEST.findall(page)) > 20
+
+def rows_of(text: str, heading: str) -> list[str]:
+    """The rows of the tables below a heading of the second level; of the whole text without a heading."""
+    part = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text
+    headers = ("| what |", "| attack |")
+    return [line for line in part.splitlines() if line.startswith("| ") and not line.startswith(headers)]
+
+
+@pytest.mark.parametrize("page", [THREAT_MODEL, *ATTACKS], ids=lambda page: page.stem)
+def test_the_threat_model_and_the_attacks_name_existing_tests(page: Path) -> None:
+    assert missing_tests(page.read_text()) == []
+
+
+def test_a_page_that_names_no_test_is_detected() -> None:
     assert missing_tests("`tests/house/test_security.py::test_nothing`") != []
 
 
 def test_each_threat_has_a_bound_and_a_test_or_is_accepted() -> None:
-    page = (ROOT / "docs" / "threat-model.md").read_text()
-    threats = page.split("\n## Attacks tried\n")[0]
-    rows = [line for line in threats.splitlines() if line.startswith("| ") and not line.startswith("| what")]
+    threats = THREAT_MODEL.read_text().split("\n## Known and not fixed\n")[0]
+    rows = rows_of(threats, "")
 
     assert len(rows) > 20
     assert [row for row in rows if not TEST.search(row) and "accepted" not in row] == []
 
 
-def test_each_attack_names_the_test_that_shows_its_outcome() -> None:
-    page = (ROOT / "docs" / "threat-model.md").read_text()
-    attacks = page.split("\n## Attacks tried\n")[1].split("\n## ")[0]
-    rows = [
-        line for line in attacks.splitlines() if line.startswith("| ") and not line.startswith("| attack")
-    ]
+def test_what_is_not_fixed_has_a_severity_and_a_way_out() -> None:
+    rows = rows_of(THREAT_MODEL.read_text(), "Known and not fixed")
+
+    severities = [[cell.strip() for cell in row.strip("|").split("|")][2] for row in rows]
+    assert severities == sorted(severities, key=["critical", "high", "medium", "low"].index)
+    assert [row for row in rows if "" in [cell.strip() for cell in row.strip("|").split("|")]] == []
+
+
+@pytest.mark.parametrize("page", ATTACKS, ids=lambda page: page.stem)
+def test_each_attack_names_the_test_that_shows_its_outcome(page: Path) -> None:
+    header = "| attack | outcome | severity | shown by |"
+    if header not in page.read_text():
+        assert page.stem in ("README", "all-at-once")
+        return
+    rows = rows_of(page.read_text(), "")
 
     assert len(rows) > 10
-    assert [row for row in rows if not TEST.search(row) and "not mended" not in row] == []
+    assert [row for row in rows if not TEST.search(row)] == []
 
 
 @pytest.mark.parametrize("folder", ["deploy", "deploy/extender"])
