@@ -92,15 +92,15 @@ class Pod:
     """The spec and metadata of a pod. Its node is in `Placement`, or in `ObservedPod` as the API server reports it.
 
     `requests` is the effective request as kube-scheduler computes it (init and sidecar containers, overhead, pod-level
-    resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB
-    that kube-scheduler assumes for containers without requests, used while the pod is scored; `scoring_requests_placed`
-    is the same for a pod on a node (only there do pod-level resources count). `images` are normalised names, one per
-    container (init containers included, as in ImageLocality), `image_volumes` those of volumes. `terminating`: the pod
-    has a deletionTimestamp, so topology spread does not count it. `ready`: it is on a node and its condition Ready is `True`. `owner_api`, `owner_kind` and `owner_name` describe
-    its controller ("" without one). `required_features` must be among the node's declared features. `uncovered` names
-    the fields that the pod uses and no built-in supports. `too_large`: why it is not known whole, so that it is not decided
-    about (`kube.decode.large_pods`); `dropped`: the fields of which items are not known; `host_port_numbers`: its host ports
-    instead of `host_ports`.
+    resources), without the `pods` resource. `scoring_requests` is (cpu milli, memory bytes) with the 100m and 200 MiB that
+    kube-scheduler assumes for containers without requests, used while the pod is scored; `scoring_requests_placed` is the same
+    for a pod on a node (only there do pod-level resources count). `images` are normalised names, one per container (init
+    containers included, as in ImageLocality), `image_volumes` those of volumes. `terminating`: the pod has a deletionTimestamp,
+    so topology spread does not count it. `ready`: it is on a node and its condition Ready is `True`. `owner_api`, `owner_kind`
+    and `owner_name` describe its controller ("" without one). `required_features` must be among the node's declared features.
+    `uncovered` names the fields that the pod uses and no built-in supports. `too_large`: why it is not known whole, so that it is
+    not decided about (`kube.decode.large_pods`); `dropped`: the fields of which items are not known; `host_port_numbers`: its
+    host ports instead of `host_ports`.
 
     `claims` are its volumes with a claim, in order; `disks` the inline volumes that pods cannot share freely; `mounts`
     the inline volumes that a CSI driver attaches (migrated in-tree kinds). `device_claims` are its resource claims,

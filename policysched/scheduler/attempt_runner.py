@@ -54,10 +54,10 @@ _OVERDRAWN_PIECES = 5
 @dataclass(slots=True)
 class _Attempt:
     """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors, of rules or of
-    totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what the search of
-    devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see `account_time`;
-    `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end; `was_interrupted`: by others. `has_failed`: of a gang, which an
-    event may have queued again since, or of a pod beside one, which backs off."""
+    totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what
+    the search of devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
+    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end; `was_interrupted`:
+    by others. `has_failed`: of a gang, which an event may have queued again since, or of a pod beside one, which backs off."""
 
     entry: QueueEntry
     steps: Steps[None]

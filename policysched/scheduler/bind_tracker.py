@@ -1,8 +1,8 @@
 """Binds without an answer, and the effect of each answer.
 
-`kube/write/bind.py` repeats a bind unchanged until it is answered (`kube/write/bind_queue.py`: in which order). A bind that was sent therefore ends in exactly one way:
-the pod is bound (confirm), it is not (withdraw and try again), or it is gone or elsewhere (withdraw and leave it to
-the watch). The pod may be deleted, or shown as bound, before the answer arrives.
+`kube/write/bind.py` repeats a bind unchanged until it is answered (`kube/write/bind_queue.py`: in which order). A bind that was
+sent therefore ends in exactly one way: the pod is bound (confirm), it is not (withdraw and try again), or it is gone or elsewhere
+(withdraw and leave it to the watch). The pod may be deleted, or shown as bound, before the answer arrives.
 """
 
 from policysched.cluster.ledger import PlacementState

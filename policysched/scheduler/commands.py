@@ -58,8 +58,8 @@ class ClaimToReserve:
     """Reserve the claim for the pod and, unless it is allocated already, allocate devices to it.
 
     `allocation` is None if the claim is allocated; `current_allocation` then holds its devices. `at_ns` is the time of the
-    allocation. `version`, `finalizers` (None: very many, which are to be read) and `reserved_for` are the claim's values at the time of the decision; a later version of the
-    same claim is only written where the decision still applies.
+    allocation. `version`, `finalizers` (None: very many, which are to be read) and `reserved_for` are the claim's values at the
+    time of the decision; a later version of the same claim is only written where the decision still applies.
     """
 
     claim: ResourceClaimKey

@@ -5,7 +5,8 @@
       └──all others──► decoded at once                                      the reflector, as if it had just arrived
 
 Large objects of a list are decoded there, too. The first list waits for its own. A pod of a megabyte takes up to 100 ms of
-processor time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list (`decode.rests`).
+processor time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list
+(`decode.rests`).
 """
 
 import asyncio

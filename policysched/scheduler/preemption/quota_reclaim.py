@@ -39,8 +39,8 @@ Blocked = Collection[tuple[QuotaCharge, QuotaBlock]]
 class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
     holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
-    it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its
-    binds were refused."""
+    it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod;
+    `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused."""
 
     core: SchedulerCore
     account: QuotaAccount

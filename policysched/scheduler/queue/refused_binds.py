@@ -2,8 +2,9 @@
 
 A webhook of its namespace can refuse the binds of a pod for ever. Each time the room is free again that was made for it, the
 evicted pods come back there, and it would evict them again. So from its second refusal on it waits before it evicts, twice as
-long after each; where it fits without that it is tried as before. A single refusal is often nobody's intent: a node that
-changed. So is one of a pod or gang that had none for an hour. A bind that was not sent because this process stalled is none; one that was cancelled is, as its gang was refused.
+long after each; where it fits without that it is tried as before. A single refusal is often nobody's intent: a node that changed.
+So is one of a pod or gang that had none for an hour. A bind that was not sent because this process stalled is none; one that was
+cancelled is, as its gang was refused.
 """
 
 from policysched.scheduler.limits import SECOND_NS
