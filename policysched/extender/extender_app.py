@@ -22,13 +22,13 @@ from policysched.daemon.failed_objects import FailedObjects
 from policysched.daemon.metric_monitor import FIRST_SAMPLES_TIMEOUT_S
 from policysched.extender.settings import ExtenderSettings
 from policysched.kube.decode.counted_names import CountedNames
+from policysched.kube.watch.node_resources import with_node_resources
 from policysched.kube.watch.resources import (
     NAMESPACES,
     NODES,
     SELECTOR_OWNERS,
     STORAGE_RESOURCES,
     pods_within,
-    with_node_resources,
 )
 from policysched.kube.write.bind import Binder
 from policysched.kube.write.report_content import EventContent, EventObject

@@ -25,6 +25,7 @@ from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeadershipStatus
+from policysched.kube.watch.node_resources import with_node_resources
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
     DISRUPTION_BUDGETS,
@@ -35,7 +36,6 @@ from policysched.kube.watch.resources import (
     node_objects,
     pods_within,
     team_config_maps,
-    with_node_resources,
 )
 from policysched.kube.write.bind import LostLeadership
 from policysched.kube.write.events_and_conditions import UnboundPodVersion

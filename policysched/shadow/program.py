@@ -27,6 +27,7 @@ from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.session import ConnectionSettings, HttpTransport, connect
 from policysched.kube.decode.counted_names import CountedNames
+from policysched.kube.watch.node_resources import with_node_resources
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
@@ -39,7 +40,6 @@ from policysched.kube.watch.resources import (
     WatchedResource,
     node_objects,
     pods_within,
-    with_node_resources,
 )
 from policysched.lang.ir.program import Program
 from policysched.recording.recorder import Recorder

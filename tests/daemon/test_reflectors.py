@@ -17,6 +17,7 @@ from policysched.kube.client.connectivity import Connectivity
 from policysched.kube.client.transport import ApiRequest, ApiResponse, ApiStream
 from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.watch.large_objects import RunBeside
+from policysched.kube.watch.node_resources import with_node_resources
 from policysched.kube.watch.reflector import ReflectorSettings
 from policysched.kube.watch.resources import (
     DEVICE_RESOURCES,
@@ -24,7 +25,6 @@ from policysched.kube.watch.resources import (
     POD_GROUP_RESOURCES,
     PODS,
     pods_within,
-    with_node_resources,
 )
 from policysched.scheduler.events import NodeUpdated, PodUpdated, Synced
 from tests.builders import node_manifest, pod_manifest

@@ -513,7 +513,7 @@ def test_a_large_pod_is_read_again_when_a_node_first_has_a_resource(answer_versi
             await until(lambda: len(harness.events) == 2, "the list")
             await asyncio.sleep(60)
             assert len(transport.requests) == 1
-            names.resources.add(GPU)
+            names.count_node("n", (GPU,))
             await until(lambda: len(harness.events) == 3, "the large pod")
             await asyncio.sleep(60)
 
@@ -540,7 +540,7 @@ def test_a_large_pod_that_the_answer_does_not_have_is_left_as_it_is(answer: list
         harness = ReflectorHarness(transport, pods, run_beside=Beside(lambda: 0.0))
         async with running(harness.reflector.run()):
             await until(lambda: bool(harness.events), "the list")
-            names.resources.add(GPU)
+            names.count_node("n", (GPU,))
             await asyncio.sleep(60)
 
         assert gpus(harness.events) == [0]
@@ -557,7 +557,7 @@ def test_large_pods_of_the_first_list_wait_for_the_nodes() -> None:
         async with running(harness.reflector.run()):
             await asyncio.sleep(5)
             assert (harness.listed, harness.events) == (0, [])
-            names.resources.add(GPU)
+            names.count_node("n", (GPU,))
             nodes_listed.set()
             await until(lambda: bool(harness.listed), "the list")
 

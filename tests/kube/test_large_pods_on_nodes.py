@@ -27,7 +27,7 @@ Json = dict[str, Any]
 KUBE_DEFAULT = "policy test version 1\ninclude kube_default\npreemption never\n"
 GPU = "vendor.example/gpu"
 NAMES = CountedNames()
-NAMES.resources.add(GPU)
+NAMES.count_node("n", (GPU,))
 KEPT_BYTES_MAX, COUNT = 700_000, 2_500
 
 

@@ -1,6 +1,7 @@
 """Of which names the items of a large pod on a node are kept first, since others read them (`large_pods`)."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, is_dataclass
 from operator import attrgetter
 from typing import Any
@@ -16,15 +17,31 @@ _NO_EXPRESSIONS = ("span", "name_span", "type", "name", "text", "sha256")
 
 
 class CountedNames:
-    """`resources` that nodes have or had, and the keys of labels and annotations that the active policies read: `metadata_keys`, those
+    """`resources` that nodes have, and the keys of labels and annotations that the active policies read: `metadata_keys`, those
     of the operator first. `programs`: the active ones by name; it is called by `revision` alone."""
 
     def __init__(self, programs: Callable[[], Mapping[str, Program]] = dict) -> None:
-        self.resources: set[str] = set()
+        self.resources = Counter[str]()
         self.metadata_keys: tuple[str, ...] = ()
         self._programs = programs
         self._read: dict[str, Program] = {}
-        self._policy_revision = 0
+        self._of_nodes: dict[str, frozenset[str]] = {}
+        self._revision = 0
+
+    def count_node(self, node: str, resources: Collection[str]) -> None:
+        """The node has these resources now; none once it is gone."""
+        known, now = self._of_nodes.get(node, frozenset[str]()), frozenset(resources)
+        if now == known:
+            return
+        self._revision += any(name not in self.resources for name in now)
+        self.resources.update(now - known)
+        for name in known - now:
+            self.resources[name] -= 1
+            if not self.resources[name]:
+                del self.resources[name]
+        self._of_nodes[node] = now
+        if not now:
+            del self._of_nodes[node]
 
     def revision(self) -> int:
         """Grows with each new name. Reads policies that changed."""
@@ -33,14 +50,14 @@ class CountedNames:
             self._read = active
             in_order = sorted(active.values(), key=lambda program: (program.team is not None, program.name))
             keys = tuple(dict.fromkeys(key for program in in_order for key in metadata_keys(program)))
-            self._policy_revision += not set(keys) <= set(self.metadata_keys)
+            self._revision += not set(keys) <= set(self.metadata_keys)
             self.metadata_keys = keys
-        return len(self.resources) + self._policy_revision
+        return self._revision
 
     @property
     def known_revision(self) -> int:
         """Without reading policies: for a thread."""
-        return len(self.resources) + self._policy_revision
+        return self._revision
 
 
 def metadata_keys(program: Program) -> list[str]:

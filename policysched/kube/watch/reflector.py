@@ -92,8 +92,7 @@ class _ReflectedObject:
 class Reflector(Generic[Emitted]):
     """`emit` receives every event. `on_listed` is called after each complete list, `on_malformed` for each version of a malformed
     object, `on_unserved` when the server turns out not to serve the kind. `run_beside` is for kinds with large objects; None:
-    they are decoded in their turn. Those of the first list wait for `before_large`. Runs until cancelled; no error of the API
-    server ends it."""
+    they are decoded in their turn. Those of the first list wait for `before_large`. Runs until cancelled; no error ends it."""
 
     def __init__(
         self,

@@ -169,20 +169,6 @@ NAMESPACES: WatchedResource[NamespaceUpdated | NamespaceDeleted] = WatchedResour
 )
 
 
-def with_node_resources(
-    nodes: WatchedResource[NodeUpdated | NodeDeleted], names: CountedNames
-) -> WatchedResource[NodeUpdated | NodeDeleted]:
-    """Nodes, whose resources are added to the names."""
-
-    def updated_event(obj: Json) -> NodeUpdated | NodeDeleted:
-        event = nodes.updated_event(obj)
-        if isinstance(event, NodeUpdated):
-            names.resources.update(event.node.allocatable)
-        return event
-
-    return replace(nodes, updated_event=updated_event)
-
-
 def _namespaced_name(meta: Json) -> str:
     return f"{meta['namespace']}/{meta['name']}"
 
