@@ -1,5 +1,5 @@
 """Preferred topology levels, by the reference implementation: of two neighbours in rank, the second is next to the first
-as long as there is room.
+as long as there is room, also for the members behind it.
 
 The members of one decision are taken out of the cluster and placed again by rank, each on the node of the decision.
 """
@@ -52,17 +52,58 @@ class TopologyChecker:
         for _, pod, _ in members:
             core.cache.ledger.withdraw(pod.uid)
         before: NodeName | None = None
-        for _, pod, node in members:
+        for index, (_, pod, node) in enumerate(members):
             if before is not None and self._domain(levels, node) != self._domain(levels, before):
-                self._check_neighbour(levels, pod, node, before)
+                self._check_neighbour(
+                    levels, pod, node, before, [later for _, later, _ in members[index + 1 :]]
+                )
             core.cache.ledger.assume(pod, node)
             before = node
 
     def _check_neighbour(
-        self, levels: tuple[TopologyLevel, ...], pod: Pod, node: NodeName, before: NodeName
+        self,
+        levels: tuple[TopologyLevel, ...],
+        pod: Pod,
+        node: NodeName,
+        before: NodeName,
+        later: Sequence[Pod],
     ) -> None:
-        core = self._core
         self.comparisons += 1
+        near = [
+            name
+            for name in self._nodes_for(pod)
+            if self._domain(levels, name) == self._domain(levels, before)
+            and self._fit_after(later, pod, name, [level for level in levels if level.required])
+        ]
+        if near:
+            self._fail(
+                f"{pod.full_name} goes to {node}, and its neighbour on {before} has room beside it: {near}"
+            )
+
+    def _fit_after(
+        self, later: Sequence[Pod], pod: Pod, node: NodeName, required: Sequence[TopologyLevel]
+    ) -> bool:
+        """Whether unequal members would still have a node, one after the other, with the pod on this one."""
+        ledger, placed = self._core.cache.ledger, [pod]
+        ledger.assume(pod, node)
+        try:
+            for member in later:
+                nodes = [
+                    name
+                    for name in self._nodes_for(member)
+                    if self._domain(required, name) == self._domain(required, node)
+                ]
+                if not nodes:
+                    return False
+                ledger.assume(member, nodes[0])
+                placed.append(member)
+        finally:
+            for member in placed:
+                ledger.withdraw(member.uid)
+        return True
+
+    def _nodes_for(self, pod: Pod) -> list[NodeName]:
+        core = self._core
         explanation = evaluate(
             core.policies.running[pod.scheduler].program,
             pod,
@@ -71,16 +112,8 @@ class TopologyChecker:
             facts=core.binds.in_flight[pod.uid].pod.facts,
             samples=core.samples.of_policy(pod.scheduler),
         )
-        near = [
-            name
-            for name in explanation.feasible
-            if self._domain(levels, NodeName(name)) == self._domain(levels, before)
-        ]
-        if near:
-            self._fail(
-                f"{pod.full_name} goes to {node}, and its neighbour on {before} has room beside it: {near}"
-            )
+        return [NodeName(name) for name in explanation.feasible]
 
-    def _domain(self, levels: tuple[TopologyLevel, ...], node: NodeName) -> tuple[str | None, ...]:
+    def _domain(self, levels: Sequence[TopologyLevel], node: NodeName) -> tuple[str | None, ...]:
         labels = self._core.cache.nodes[node].labels
         return tuple(labels.get(level.key) for level in levels)
