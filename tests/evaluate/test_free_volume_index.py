@@ -96,6 +96,7 @@ def change(rng: Random, volumes: VolumeCache, nodes: Nodes, number: int) -> None
 
 
 @patch.object(free_volume_index, "_CACHED_MATCHES_MAX", 2)  # so that few changes do not forget them
+@patch.object(free_volume_index, "_FEW_ROWS_MAX", 2)  # so that some affinities select many of few nodes
 def is_wrong(seed: int) -> bool:
     rng, volumes, nodes = Random(seed), VolumeCache(), Nodes()
     indexes = FreeVolumeIndexCache(volumes)
@@ -127,6 +128,7 @@ def test_an_index_that_follows_new_volumes_equals_one_that_is_built_again() -> N
         pytest.param(
             patch.object(free_volume_index._Matches, "with_volume", lambda self, *_: self), id="matches"
         ),
+        pytest.param(patch.object(free_volume_index, "insort", list.append), id="not in order"),
         pytest.param(patch.object(free_volume_index, "copy", lambda index: index), id="the same index"),
         pytest.param(patch.object(volume_positions, "copy", lambda index: index), id="the same values"),
     ],

@@ -6,7 +6,7 @@ selects few nodes. Pairs of such a value or node and a volume are one sorted arr
 volume of each node is one binary search. Other affinities are few, and are evaluated as masks.
 """
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
@@ -181,7 +181,7 @@ class FreeVolumeIndex:
         index._few_rows = self._few_rows.moved_up(at)
         index._many_rows = [(fits, moved_up(positions, at)) for fits, positions in self._many_rows]
         if label is None:
-            index._by_terms.setdefault(volume.node_affinity_terms, []).append(at)
+            insort(index._by_terms.setdefault(volume.node_affinity_terms, []), at)
             index._terms_version = None
         index._matches = OrderedDict(
             (requirements, matches.with_volume(at, volume)) for requirements, matches in self._matches.items()
