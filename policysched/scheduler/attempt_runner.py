@@ -351,7 +351,8 @@ class AttemptRunner:
         if self._interrupted is None:
             self._return_failed()
         if isinstance(attempt.entry, QueuedGang):
-            attempt.entry.holds_out, attempt.has_failed = False, self._gang_attempts.has_failed
+            gang, attempt.has_failed = attempt.entry, self._gang_attempts.has_failed
+            gang.holds_out &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching[attempt.entry], attempt.prepares = attempt, True
@@ -393,13 +394,12 @@ class AttemptRunner:
 
     @property
     def _can_be_parked(self) -> tuple[QueueEntry, int] | None:
-        states = QueueState.DETACHED, QueueState.ATTEMPTING
-        return self._running if self._running is not None and self._running[0].state in states else None
+        running, states = self._running, (QueueState.DETACHED, QueueState.ATTEMPTING)
+        return running if running is not None and running[0].state in states else None
 
     def _pauses(self, attempt: _Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses."""
-        limits, search = self._core.limits, self._gang_attempts.pausable_search
-        gang = attempt.entry
+        limits, search, gang = self._core.limits, self._gang_attempts.pausable_search, attempt.entry
         if search is None or not isinstance(gang, QueuedGang):
             return False
         piece_cost_max = max(limits.gang_piece_cost_max, limits.gang_piece_cost_by_member * len(search.fits))

@@ -24,6 +24,7 @@ from tests.scheduler.test_pauses import (
     plain,
     rig,
 )
+from tests.scheduler.test_yielding_gangs import BY_PRIORITY, impossible
 from tests.volumes import claim, storage_class, using, volume
 
 OF_NINE = ALONE + 'quota team by pod.namespace { "default" { cpu = 9 } others unlimited }\n'
@@ -153,6 +154,25 @@ def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_an_attempt_that_is_no
         decide_until_pause(scheduler)
 
     assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
+
+
+def test_no_member_gets_the_room_that_a_pod_in_a_pause_makes_for_itself() -> None:
+    """Nothing but the nomination changes on the node until the victim ends."""
+    scheduler = rig(
+        *[node(f"n{index}", cpu="4") for index in range(4)],
+        *[placed(pod(f"low{index}", cpu="2", priority=-1), f"n{index}") for index in range(4)],
+        *gang(7),
+        policies=PREEMPTING,
+    )
+    while not scheduler.scheduler.attempt_paused or len(attempts_pause(scheduler).search.fits) < 6:
+        decide_until_pause(scheduler)
+
+    scheduler.observe(pod("p", scheduler="plain", cpu="4", priority=10))
+    scheduler.settle()
+
+    [eviction] = scheduler.of(c.Evict)
+    assert eviction.name == "p"
+    assert eviction.node not in scheduler.placements().values()
 
 
 def test_pods_behind_one_that_may_preempt_do_not_wait_for_the_end_of_the_attempt() -> None:
@@ -310,6 +330,22 @@ def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_no
     scheduler.pass_time(5)
     assert len(scheduler.placements()) == 9
     assert not entry.holds_out
+
+
+def test_a_gang_that_lost_an_attempt_is_not_interrupted_after_it_has_yielded_either() -> None:
+    """Whoever lets it yield could make it lose each other attempt."""
+    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), policies=BY_PRIORITY)
+    decide_until_pause(scheduler)
+    entry = attempts_pause(scheduler).gang
+    entry.holds_out = True
+    scheduler.observe(*impossible("ahead"))
+
+    while entry.state is QueueState.ATTEMPTING:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert entry.state is QueueState.ACTIVE and entry.holds_out
+    scheduler.settle()
+    assert len(scheduler.placements()) == 8 and not entry.holds_out
 
 
 def in_an_interruption() -> Rig:

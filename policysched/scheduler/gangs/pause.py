@@ -36,6 +36,9 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost
 
+_Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, ...]]
+"""The nominated pods with their nodes, and the holds on capacity."""
+
 
 @dataclass(slots=True, eq=False)
 class Pause:
@@ -57,7 +60,7 @@ class Pause:
     _ends: Steps[bool] | None = None
     _waiting_policies: set[str] = field(default_factory=set)
     _version: object = None
-    _nominations: object = None
+    _nominations: _Nominations = ((), ())
     _namespace: object = None
     _volumes_stamp: int = 0
     _quotas: QuotaUsage | None = None
@@ -71,6 +74,9 @@ class Pause:
 
     _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
+
+    _nominated_to: set[NodeName] = field(default_factory=set)
+    """Nodes that pods were nominated to since then."""
 
     def __post_init__(self) -> None:
         self._version, self._nominations = self._current_version(), self._current_nominations()
@@ -157,6 +163,7 @@ class Pause:
             now_node, now_pods = self._look_at(name)
             if now_node is not node or any(pods.get(uid) is not pod for uid, pod in now_pods.items()):
                 changed.add(name)
+        changed |= self._nominated_to & self._seen.keys()
         self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
         if not changed:
             return True
@@ -175,6 +182,7 @@ class Pause:
                 if self.pod_attempts.prebind_work(pod, success.node, overlay, now_ns) != success.prebind_work:
                     return False  # other volumes are left there
             add_member(overlay, pod, success)
+        self._nominated_to.clear()
         self._seen |= {name: self._look_at(name) for name in changed}
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         return True
@@ -202,6 +210,8 @@ class Pause:
         overlay, self.cluster_changed = self.search.overlay, True
         if nominations != self._nominations or overlay is None or not overlay.follow():
             self.search.overlay = None
+        new = set(nominations[0]).difference(self._nominations[0])
+        self._nominated_to |= {node for _, node in new if node is not None}
         self.search.victims = present_victims(self.core, self.search)
         self._version, self._nominations = version, nominations
 
@@ -209,7 +219,7 @@ class Pause:
         """Shares tell of pods on nodes that are not known, too: a victim may be there, with the rest of its gang."""
         return self.core.evaluator.version, self.core.cache.shares.version
 
-    def _current_nominations(self) -> object:
+    def _current_nominations(self) -> _Nominations:
         """What the overlay has beside the members."""
         core = self.core
         return (
