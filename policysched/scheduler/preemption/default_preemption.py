@@ -62,8 +62,8 @@ from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
-CHOICES_MAX = 10
-"""Searches of one attempt, each without the victims that were too many before."""
+CHOICES_MAX = 4
+"""Searches of one attempt, each without the victims that were too many before. Nothing else is decided meanwhile."""
 
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
 _OWNERS_RETRY_NS = (
