@@ -33,8 +33,9 @@ class CountedNames:
         known, now = self._of_nodes.get(node, frozenset[str]()), frozenset(resources)
         if now == known:
             return
-        self._revision += any(name not in self.resources for name in now)
+        has_new = any(name not in self.resources for name in now)
         self.resources.update(now - known)
+        self._revision += has_new  # after the names, as a thread reads both
         for name in known - now:
             self.resources[name] -= 1
             if not self.resources[name]:
@@ -50,8 +51,9 @@ class CountedNames:
             self._read = active
             in_order = sorted(active.values(), key=lambda program: (program.team is not None, program.name))
             keys = tuple(dict.fromkeys(key for program in in_order for key in metadata_keys(program)))
-            self._revision += not set(keys) <= set(self.metadata_keys)
+            has_new = not set(keys) <= set(self.metadata_keys)
             self.metadata_keys = keys
+            self._revision += has_new
         return self._revision
 
     @property
