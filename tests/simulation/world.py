@@ -561,7 +561,7 @@ def good_programs() -> dict[str, Any]:
 
 def run_seed(seed: int, profile: FaultProfile | None = None) -> Report:
     """Play one seed. A deadlock is reported as a violation. No garbage is collected meanwhile, which would take a quarter of
-    the time; most of it lives as long as the seed, and some 10 MB are freed by the next collection.
+    the time; most of it lives as long as the seed. Who plays thousands collects what is left.
     """
     world: list[World] = []
 
