@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from policysched.evaluate.columns.pod_query import other_pod_context
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
 from policysched.evaluate.scalar.leaves import attribute
+from policysched.kube.decode import counted_names
 from policysched.kube.decode.counted_names import CountedNames, metadata_keys
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.resources import pods_within
@@ -227,6 +229,27 @@ READ_KEYS = ["zz/team", "zz/mode", "zz/rank", "zz/kind", "zz/victim"]
 
 def test_the_keys_that_a_policy_reads_anywhere_are_known() -> None:
     assert sorted(metadata_keys(READS)) == sorted(READ_KEYS)
+
+
+def test_an_edit_reads_the_edited_policy_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand teams, one edits all the time."""
+    policies = {f"team{number}": replace(READS, name=f"team{number}") for number in range(5)}
+    names, read = CountedNames(lambda: policies), list[str]()
+
+    def read_keys(program: Program) -> list[str]:
+        read.append(program.name)
+        return metadata_keys(program)
+
+    monkeypatch.setattr(counted_names, "metadata_keys", read_keys)
+    names.revision()
+    assert sorted(read) == sorted(policies)
+
+    policies["team3"] = replace(READS, name="team3")
+    names.revision()
+    names.revision()
+
+    assert read[5:] == ["team3"]
+    assert names.metadata_keys == tuple(metadata_keys(READS))
 
 
 @pytest.mark.parametrize("field", ["labels", "annotations"])

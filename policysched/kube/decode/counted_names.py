@@ -24,7 +24,7 @@ class CountedNames:
         self.resources = Counter[str]()
         self.metadata_keys: tuple[str, ...] = ()
         self._programs = programs
-        self._read: dict[str, Program] = {}
+        self._read: dict[str, tuple[Program, list[str]]] = {}
         self._of_nodes: dict[str, frozenset[str]] = {}
         self._revision = 0
 
@@ -46,11 +46,16 @@ class CountedNames:
 
     def revision(self) -> int:
         """Grows with each new name. Reads policies that changed."""
-        active = dict(self._programs())
-        if active.keys() != self._read.keys() or any(active[name] is not self._read[name] for name in active):
-            self._read = active
-            in_order = sorted(active.values(), key=lambda program: (program.team is not None, program.name))
-            keys = tuple(dict.fromkeys(key for program in in_order for key in metadata_keys(program)))
+        active, read = self._programs(), self._read
+        if active.keys() != read.keys() or any(active[name] is not read[name][0] for name in active):
+            self._read = {
+                name: read[name]
+                if name in read and read[name][0] is program
+                else (program, metadata_keys(program))
+                for name, program in active.items()
+            }
+            in_order = sorted(self._read.values(), key=lambda each: (each[0].team is not None, each[0].name))
+            keys = tuple(dict.fromkeys(key for _, of_program in in_order for key in of_program))
             has_new = not set(keys) <= set(self.metadata_keys)
             self.metadata_keys = keys
             self._revision += has_new
