@@ -256,7 +256,7 @@ class AttemptRunner:
             self._last_run = attempt
             return
         if ends_attempt:
-            pause.gang.holds_out |= attempt.was_interrupted
+            pause.gang.uninterrupted |= attempt.was_interrupted
             self._give_up(attempt, now_ns)
             return
         if cost_max is None:
@@ -352,7 +352,7 @@ class AttemptRunner:
             self._return_failed()
         if isinstance(attempt.entry, QueuedGang):
             gang, attempt.has_failed = attempt.entry, self._gang_attempts.has_failed
-            gang.holds_out &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
+            gang.uninterrupted &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching[attempt.entry], attempt.prepares = attempt, True

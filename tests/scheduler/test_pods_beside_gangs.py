@@ -107,7 +107,7 @@ def test_a_pod_that_may_take_back_quota_interrupts_a_gangs_attempt() -> None:
 
 def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_again() -> None:
     scheduler = owner_beside_a_gang()
-    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
+    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
 
     scheduler.observe(plain("p", cpu="3"))
     decide_until_pause(scheduler)
@@ -115,7 +115,7 @@ def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_agai
     (entry,) = [each for each in scheduler.scheduler.core.pods.values() if each.pod.name == "p"]
     assert (entry.attempts, entry.state) == (0, QueueState.ACTIVE)
     scheduler.settle()
-    assert not next(iter(scheduler.scheduler.core.gangs)).holds_out
+    assert not next(iter(scheduler.scheduler.core.gangs)).uninterrupted
 
 
 PREEMPTING = POLICIES | {"plain.policy": POLICIES["plain.policy"].replace("never", "{ victims = any }")}
@@ -145,7 +145,7 @@ def test_a_pod_that_may_preempt_interrupts_a_gangs_attempt() -> None:
 def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_an_attempt_that_is_not_interrupted() -> None:
     """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
     scheduler = beside_full_nodes()
-    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
+    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
     scheduler.observe(plain("p", cpu="5"))
     decide_until_pause(scheduler)
     scheduler.observe(*gang(8, name="next"))
@@ -177,7 +177,7 @@ def test_no_member_gets_the_room_that_a_pod_in_a_pause_makes_for_itself() -> Non
 
 def test_pods_behind_one_that_may_preempt_do_not_wait_for_the_end_of_the_attempt() -> None:
     scheduler = beside_full_nodes()
-    next(iter(scheduler.scheduler.core.gangs)).holds_out = True
+    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
     scheduler.observe(plain("p", cpu="5"), plain("q"))
 
     assert bound_before_the_gang(scheduler) == ["q"]
@@ -325,11 +325,11 @@ def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_no
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
     assert scheduler.placements() == {"p": taken}
-    assert entry.holds_out
+    assert entry.uninterrupted
     scheduler.observe(node("n9", cpu="2"))
     scheduler.pass_time(5)
     assert len(scheduler.placements()) == 9
-    assert not entry.holds_out
+    assert not entry.uninterrupted
 
 
 def test_a_gang_that_lost_an_attempt_is_not_interrupted_after_it_has_yielded_either() -> None:
@@ -337,15 +337,15 @@ def test_a_gang_that_lost_an_attempt_is_not_interrupted_after_it_has_yielded_eit
     scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), policies=BY_PRIORITY)
     decide_until_pause(scheduler)
     entry = attempts_pause(scheduler).gang
-    entry.holds_out = True
+    entry.uninterrupted = True
     scheduler.observe(*impossible("ahead"))
 
     while entry.state is QueueState.ATTEMPTING:
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
-    assert entry.state is QueueState.ACTIVE and entry.holds_out
+    assert entry.state is QueueState.ACTIVE and entry.uninterrupted
     scheduler.settle()
-    assert len(scheduler.placements()) == 8 and not entry.holds_out
+    assert len(scheduler.placements()) == 8 and not entry.uninterrupted
 
 
 def in_an_interruption() -> Rig:

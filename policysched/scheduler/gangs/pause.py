@@ -287,7 +287,7 @@ class Pause:
     def _may_be_interrupted(self) -> bool:
         """For an attempt as if there were no gang. It may take a node of a member, so that the search starts again: once. A search
         with victims ends for such pods by itself."""
-        return not (self.gang.holds_out or self.search.evicts)
+        return not (self.gang.uninterrupted or self.search.evicts)
 
     def _assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
         quotas = self._quotas_for(pod)

@@ -66,9 +66,8 @@ CHOICES_MAX = 4
 """Searches of one attempt, each without the victims that were too many before. Nothing else is decided meanwhile."""
 
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
-_OWNERS_RETRY_NS = (
-    60 * SECOND_NS
-)  # owners that borrow by then may be evicted; their placements wake no preemptor
+# Owners that borrow by then may be evicted, and their placements wake no preemptor.
+_OWNERS_RETRY_NS = 60 * SECOND_NS
 Uids = Collection[PodUid]
 
 
@@ -358,8 +357,6 @@ class DefaultPreemption:
 
     def _started_ns(self, uid: PodUid) -> int | None:
         return self._core.cache.pods[uid].started_ns
-
-    # ── results of evictions ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _owners_retry_ns(owners: QuotaOwners | None, now_ns: int) -> int | None:

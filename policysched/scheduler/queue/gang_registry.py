@@ -60,7 +60,6 @@ class QueuedGang(QueueEntry):
         "disruption",
         "domains_tried",
         "holds",
-        "holds_out",
         "id",
         "min_resources",
         "mode",
@@ -71,6 +70,7 @@ class QueuedGang(QueueEntry):
         "restarted_ns",
         "search_progress",
         "terms",
+        "uninterrupted",
         "unqueued_members",
         "was_restarted",
         "yields_first",
@@ -93,7 +93,7 @@ class QueuedGang(QueueEntry):
         self.was_restarted = False
         self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
-        self.holds_out = False  # no other attempt interrupts the next one: the last one was lost by that
+        self.uninterrupted = False  # no other attempt interrupts the next one: the last one was lost to one
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources

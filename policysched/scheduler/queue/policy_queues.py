@@ -15,8 +15,8 @@ from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue
 
-_FEW = 16
-"""Entries of a namespace that are moved back at once."""
+_MOVED_BACK_MAX = 16
+"""Entries of a namespace that leave its own queue together once it has paid."""
 
 
 class PolicyQueues:
@@ -105,12 +105,12 @@ class PolicyQueues:
             until_ns = self._time.overdrawn_until_ns(namespace)
             if until_ns is None:
                 paid[namespace] = entries
-                if len(entries) <= _FEW:
+                if len(entries) <= _MOVED_BACK_MAX:
                     continue
             earliest_ns = earlier_ns(earliest_ns, until_ns or now_ns)
         self._overdrawn_until_ns[policy] = earliest_ns or now_ns
         for namespace, entries in list(paid.items()):
-            if len(entries) <= _FEW:
+            if len(entries) <= _MOVED_BACK_MAX:
                 self._drop_deferred(policy, namespace)
                 del paid[namespace]
                 for entry in list(entries):
