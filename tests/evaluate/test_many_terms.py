@@ -102,11 +102,13 @@ def matching_equals_comparing(seed: int) -> None:
         labels = {key: rng.choice(_VALUES) for key in rng.some(_KEYS, 3)}
         pod_class = PodClass(pod(namespace=rng.choice(_NAMESPACES), labels=labels))
         pod_class.terminating = rng.one_in(4)
+        pod_class.has_unknown_labels = rng.one_in(4)
         table.add(pod_class)
     for _ in range(4):
         matcher = PodMatcher(
             tuple((_scope(rng), _selector(rng)) for _ in range(rng.randint(0, 2))),
             exclude_terminating=rng.one_in(2),
+            if_unknown=rng.one_in(2),
         )
         assert table.mask(matcher).tolist() == [matcher.matches(each) for each in table.classes]
 

@@ -277,3 +277,41 @@ def test_of_hundreds_of_labels_those_that_policies_read_count(field: str) -> Non
     assert read_keys() == READ_KEYS
     del policies["test"]
     assert names.revision() == 1, "nothing is read again"
+
+
+@pytest.mark.parametrize("count", [1, 40])
+@pytest.mark.parametrize(
+    ("kind", "operator", "key", "fits"),
+    [
+        ("podAntiAffinity", "In", "zz/app", False),
+        ("podAntiAffinity", "NotIn", "zz/app", False),
+        ("podAntiAffinity", "Exists", "zz/app", False),
+        ("podAntiAffinity", "DoesNotExist", "zz/app", False),
+        ("podAntiAffinity", "In", "a0000", True),
+        ("podAntiAffinity", "DoesNotExist", "a0000", True),
+        ("podAffinity", "In", "zz/app", False),
+        ("podAffinity", "DoesNotExist", "zz/app", False),
+        ("podAffinity", "Exists", "a0000", True),
+    ],
+)
+def test_a_required_term_of_others_does_not_rely_on_labels_that_are_not_known(
+    kind: str, operator: str, key: str, fits: bool, count: int
+) -> None:
+    """`count`: as a tally, and as many terms are counted."""
+    texts = {f"a{number:04}": "" for number in range(300)} | {"zz/app": "a"}
+    values = ["a"] if operator in ("In", "NotIn") else []
+    requirement = {"key": key, "operator": operator, "values": values}
+    term = {
+        "labelSelector": {"matchExpressions": [requirement]},
+        "namespaceSelector": {},
+        "topologyKey": HOST,
+    }
+    rig = Rig(KUBE_DEFAULT, node("a", labels={HOST: "a"}))
+    rig.handle(decode(on_a_node({}, labels=texts))[0])
+
+    terms = {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term] * count}}}
+    pod = decode_pod(pod_manifest("w", scheduler="test", spec=terms, labels={"zz/app": "b"}))
+    rig.handle(PodUpdated(pod))
+    rig.settle()
+
+    assert (rig.scheduler.core.pods[pod.pod.uid].node is not None) == fits

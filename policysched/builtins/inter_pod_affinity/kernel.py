@@ -54,7 +54,7 @@ class _Filter(FilterKernelBase):
     def __init__(self, pod: Pod) -> None:
         self._pod = pod
         self._affinity = pod.pod_affinity or _NO_TERMS
-        self._own_anti = _OwnTerms([(term, 1) for term in self._affinity.required_anti])
+        self._own_anti = _OwnTerms([(term, 1) for term in self._affinity.required_anti], if_unknown=True)
         self._required_keys = tuple(dict.fromkeys(term.topology_key for term in self._affinity.required))
         self._tallied: tuple[PlacedPods, int, MatchedPodCounts | None] | None = None
         self._base: View | None = None  # see `alone`
@@ -189,10 +189,11 @@ class _Filter(FilterKernelBase):
 class _OwnTerms:
     """Terms of the pod, each with a weight. The pods that a term selects are counted in a tally, which other pods with
     the term share and placements keep up to date. Many terms are counted all at once, again after each change: thousands
-    of tallies would make every placement of any pod expensive."""
+    of tallies would make every placement of any pod expensive. `if_unknown`: they select pods that may have the labels for it."""
 
-    def __init__(self, weighted: Sequence[tuple[PodAffinityTerm, int]]) -> None:
+    def __init__(self, weighted: Sequence[tuple[PodAffinityTerm, int]], *, if_unknown: bool = False) -> None:
         self._weighted = weighted
+        self._if_unknown = if_unknown
         self.is_many = len(weighted) > _TALLIES_PER_POD_MAX
 
     def counts_by_key(self, view: View, *, magnitudes: bool = False) -> dict[str, Array]:
@@ -212,7 +213,10 @@ class _OwnTerms:
             if view.has_label_key(term.topology_key):
                 of_key = selectors.setdefault(term.topology_key, [])
                 of_key.append((term.pods, abs(weight) if magnitudes else weight))
-        return {key: view.selected_weights(of_key) for key, of_key in selectors.items()}
+        return {
+            key: view.selected_weights(of_key, if_unknown=self._if_unknown)
+            for key, of_key in selectors.items()
+        }
 
     def versions(self, view: View) -> tuple[Hashable, ...]:
         """Values that change with the counts."""
@@ -222,7 +226,8 @@ class _OwnTerms:
 
     def _tallies(self, view: View) -> Iterator[tuple[str, MatchedPodCounts, int]]:
         for term, weight in self._weighted:
-            tally = _tally(view, [term]) if view.has_label_key(term.topology_key) else None
+            has_key = view.has_label_key(term.topology_key)
+            tally = _tally(view, [term], if_unknown=self._if_unknown) if has_key else None
             if tally is not None:
                 yield term.topology_key, tally, weight
 
@@ -306,10 +311,13 @@ def _counts_by_row(view: View, counted: PodCount) -> Array:
     return array[: view.all_rows().count]
 
 
-def _tally(view: View, terms: Iterable[PodAffinityTerm]) -> MatchedPodCounts | None:
-    """The tally of the pods that all the terms select; None without terms, and where no pod can match."""
+def _tally(
+    view: View, terms: Iterable[PodAffinityTerm], *, if_unknown: bool = False
+) -> MatchedPodCounts | None:
+    """The tally of the pods that all the terms select; None without terms, and where no pod can match. `if_unknown`: see
+    `PodMatcher`."""
     placed = view.placed_pods
-    matcher = placed.matcher(term.pods for term in terms)
+    matcher = placed.matcher((term.pods for term in terms), if_unknown=if_unknown)
     return None if matcher is None or not matcher.selectors else placed.tally(matcher)
 
 

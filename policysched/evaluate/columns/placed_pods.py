@@ -68,14 +68,14 @@ class PlacedPods:
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def matcher(self, selectors: Iterable[PodSelector]) -> PodMatcher | None:
-        """Matches the pods that all selectors select; None where one selects nothing."""
+    def matcher(self, selectors: Iterable[PodSelector], *, if_unknown: bool = False) -> PodMatcher | None:
+        """Matches the pods that all selectors select; None where one selects nothing. `if_unknown`: see `PodMatcher`."""
         scoped = []
         for selector in selectors:
             if selector.label_selector is None:
                 return None
             scoped.append((self.resolve_scope(selector), selector.label_selector))
-        return PodMatcher(tuple(scoped))
+        return PodMatcher(tuple(scoped), if_unknown=if_unknown)
 
     def resolve_scope(self, selector: PodSelector) -> NamespaceScope:
         """The namespaces that the selector selects now. An unknown namespace matches no selector with requirements."""
@@ -105,13 +105,17 @@ class PlacedPods:
         """See `Tallies`."""
         return self._tallies.matching(matcher, changes)
 
-    def weights_by_class(self, weighted: Iterable[tuple[PodSelector, int]]) -> CountArray:
-        """float64 by index of the class: the sum of the weights of the selectors that select its pods."""
+    def weights_by_class(
+        self, weighted: Iterable[tuple[PodSelector, int]], *, if_unknown: bool
+    ) -> CountArray:
+        """float64 by index of the class: the sum of the weights of the selectors that select its pods. `if_unknown`: see
+        `PodMatcher`."""
         weights = np.zeros(len(self._table.classes))
         for selector, weight in weighted:
             if selector.label_selector is not None:
                 scope = self.resolve_scope(selector)
-                weights[self._table.selected(scope, selector.label_selector)] += weight
+                selected = self._table.selected(scope, selector.label_selector, if_unknown=if_unknown)
+                weights[selected] += weight
         return weights
 
     def weights_by_row(self, weights_by_class: CountArray) -> CountArray:
@@ -156,7 +160,8 @@ class PlacedPods:
             self.terms.counts_changed(list(pod_class.counted_in), row, delta)
 
     def pod_class(self, pod: Pod) -> PodClass:
-        key = pod.namespace, tuple(sorted(pod.labels.items())), pod.terminating, pod.pod_affinity
+        labels = tuple(sorted(pod.labels.items())), "labels" in pod.dropped
+        key = pod.namespace, labels, pod.terminating, pod.pod_affinity
         pod_class = self._pod_classes.get(key)
         if pod_class is None:
             pod_class = self._pod_classes[key] = PodClass(pod)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from policysched.evaluate.columns.interner import Interner
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector, SelectorRequirement
+from policysched.model.selectors import LabelSelector, SelectorRequirement, requirement_holds
 
 NamespaceScope = frozenset[str] | None
 """Names of namespaces; None: all."""
@@ -25,10 +25,12 @@ _LABELS_PER_UNIT, _VALUES_PER_UNIT = 8, 16
 
 @dataclass(frozen=True, slots=True)
 class PodMatcher:
-    """Matches the pods that every one of `selectors` selects, each in its scope."""
+    """Matches the pods that every one of `selectors` selects, each in its scope. `if_unknown`: whether it matches pods that may have
+    the labels for that, as not all of theirs are known (`Pod.dropped`)."""
 
     selectors: tuple[tuple[NamespaceScope, LabelSelector], ...]
     exclude_terminating: bool = False
+    if_unknown: bool = False
 
     @property
     def size(self) -> int:
@@ -40,7 +42,8 @@ class PodMatcher:
         if self.exclude_terminating and pod_class.terminating:
             return False
         return all(
-            (scope is None or pod_class.namespace in scope) and selector.selects(pod_class.labels)
+            (scope is None or pod_class.namespace in scope)
+            and pod_class.is_selected(selector, if_unknown=self.if_unknown)
             for scope, selector in self.selectors
         )
 
@@ -48,12 +51,13 @@ class PodMatcher:
 class PodClass:
     """Placed pods that are equal in everything that counts depend on. `index`: the position in the table. `rows`: the number of
     pods by row. `size`: one, plus one for each term and for eight labels. `counted_in`: the groups of its terms.
-    `dropped`: it has no pods, and never gets any more."""
+    `dropped`: it has no pods, and never gets any more. `has_unknown_labels`: `labels` are some of those of its pods."""
 
     __slots__ = (
         "affinity",
         "counted_in",
         "dropped",
+        "has_unknown_labels",
         "index",
         "labels",
         "namespace",
@@ -65,6 +69,7 @@ class PodClass:
     def __init__(self, pod: Pod) -> None:
         self.namespace = pod.namespace
         self.labels = pod.labels
+        self.has_unknown_labels = "labels" in pod.dropped
         self.terminating = pod.terminating
         self.affinity = pod.pod_affinity
         self.index = -1
@@ -75,6 +80,14 @@ class PodClass:
         self.size = 1 + len(pod.labels) // _LABELS_PER_UNIT
         if affinity is not None:
             self.size += len(affinity.required) + len(affinity.required_anti) + len(affinity.preferred)
+
+    def is_selected(self, selector: LabelSelector, *, if_unknown: bool) -> bool:
+        if not self.has_unknown_labels:
+            return selector.selects(self.labels)
+        return all(
+            requirement_holds(requirement, self.labels) if requirement.key in self.labels else if_unknown
+            for requirement in selector.requirements
+        )
 
     def count_in(self, counted: TermGroup) -> None:
         """Add the pods of the class to a count."""
@@ -122,6 +135,8 @@ class PodClassTable:
         self._namespaces = _LabelValues()
         self._labels: dict[str, _LabelValues] = {}
         self._terminating: list[int] = []
+        self._with_unknown_labels: list[int] = []
+        self._unknown_mask: Mask | None = None  # cached
 
     def add(self, pod_class: PodClass) -> None:
         pod_class.index = len(self.classes)
@@ -131,9 +146,12 @@ class PodClassTable:
         """Without its `index`, which is that in another table."""
         index = len(self.classes)
         self.classes.append(pod_class)
+        self._unknown_mask = None
         self._namespaces.append(index, pod_class.namespace)
         if pod_class.terminating:
             self._terminating.append(index)
+        if pod_class.has_unknown_labels:
+            self._with_unknown_labels.append(index)
         for key, value in pod_class.labels.items():
             values = self._labels.get(key)
             if values is None:
@@ -146,18 +164,37 @@ class PodClassTable:
         if matcher.exclude_terminating:
             mask[self._terminating] = False
         for scope, selector in matcher.selectors:
-            mask &= self.selected(scope, selector)
+            mask &= self.selected(scope, selector, if_unknown=matcher.if_unknown)
         return mask
 
-    def selected(self, scope: NamespaceScope, selector: LabelSelector) -> Mask:
-        """bool by class index: which classes one selector selects. As `LabelSelector.selects`."""
+    def selected(self, scope: NamespaceScope, selector: LabelSelector, *, if_unknown: bool = False) -> Mask:
+        """bool by class index: which classes one selector selects. As `PodClass.is_selected`."""
         if scope is None:
             mask = np.ones(len(self.classes), np.bool_)
         else:
             mask = self._only(self._namespaces.indexes(scope))
         for requirement in selector.requirements:
+            if not self._with_unknown_labels:
+                self._restrict(mask, requirement)
+                continue
+            unknown = self._unknown(requirement.key)
+            may_be_selected = mask & unknown
             self._restrict(mask, requirement)
+            mask[unknown] = False
+            if if_unknown:
+                mask |= may_be_selected
         return mask
+
+    def _unknown(self, key: str) -> Mask:
+        """The classes that may have a label with this key which is not known."""
+        if self._unknown_mask is None:
+            self._unknown_mask = self._only(np.array(self._with_unknown_labels, np.intp))
+        labels = self._labels.get(key)
+        if labels is None:
+            return self._unknown_mask
+        unknown = self._unknown_mask.copy()
+        unknown[labels.indexes()] = False
+        return unknown
 
     def _restrict(self, mask: Mask, requirement: SelectorRequirement) -> None:
         """Clear the classes that do not meet the requirement."""

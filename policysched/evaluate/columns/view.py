@@ -230,10 +230,11 @@ class View:
         self.reads_only_columns = False
         return self.placed_pods.pods_version, 0 if self._overlay_pods is None else self._overlay_pods.version
 
-    def selected_weights(self, weighted: Iterable[tuple[PodSelector, int]]) -> Array:
-        """float64 for all rows: the sum over a row's pods of the weights of the selectors that select them."""
+    def selected_weights(self, weighted: Iterable[tuple[PodSelector, int]], *, if_unknown: bool) -> Array:
+        """float64 for all rows: the sum over a row's pods of the weights of the selectors that select them. `if_unknown`: see
+        `PodMatcher`."""
         placed = self.placed_pods
-        by_class = placed.weights_by_class(weighted)
+        by_class = placed.weights_by_class(weighted, if_unknown=if_unknown)
         by_row = placed.weights_by_row(by_class)
         if self._overlay_pods is not None:
             self._overlay_pods.add_weights(by_row, by_class)
