@@ -1,9 +1,8 @@
 """Pods with quotas and claims that arrive in the pauses of a gang's attempt: they need not wait for its end."""
 
-from typing import Any
-
 import pytest
 
+from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -27,18 +26,24 @@ from tests.scheduler.test_pauses import (
 from tests.scheduler.test_yielding_gangs import BY_PRIORITY, impossible
 from tests.volumes import claim, storage_class, using, volume
 
+KUBE_DEFAULT = "policy plain version 1\ninclude kube_default\npreemption never\n"
 OF_NINE = ALONE + 'quota team by pod.namespace { "default" { cpu = 9 } others unlimited }\n'
 
 
-def paused(policy: str) -> Rig:
+def beside_members(
+    policies: dict[str, str], *objects: ObservedPod, members: int = 8, cpu: str = "9", head_start: int = NEVER
+) -> Rig:
+    """In the first pause of a gang's attempt, on four nodes."""
+    nodes = [node(f"n{index}", cpu=cpu, labels={"name": f"n{index}"}) for index in range(4)]
     scheduler = rig(
-        *[node(f"n{index}", cpu="9") for index in range(4)],
-        *gang(8),
-        policies={**POLICIES, "gangs.policy": policy},
-        head_start=1,
+        *nodes, *objects, *gang(members), policies={**POLICIES, **policies}, head_start=head_start
     )
     decide_until_pause(scheduler)
     return scheduler
+
+
+def paused(policy: str) -> Rig:
+    return beside_members({"gangs.policy": policy}, head_start=1)
 
 
 def late(name: str, cpu: str = "1") -> Pod:
@@ -68,12 +73,7 @@ def test_pods_with_quotas_are_bound_between_the_pieces_of_a_gang() -> None:
 
 def test_pods_with_quotas_of_another_policy_are_bound_between_the_pieces_of_a_gang() -> None:
     quota = "quota space by pod.namespace { others { pods = 1 } }\n"
-    scheduler = rig(
-        *[node(f"n{index}", cpu="9") for index in range(4)],
-        *gang(8),
-        policies={**POLICIES, "plain.policy": POLICIES["plain.policy"] + quota},
-    )
-    decide_until_pause(scheduler)
+    scheduler = beside_members({"plain.policy": POLICIES["plain.policy"] + quota})
 
     scheduler.observe(plain("p"), plain("q"))
 
@@ -84,15 +84,8 @@ def test_pods_with_quotas_of_another_policy_are_bound_between_the_pieces_of_a_ga
 def owner_beside_a_gang() -> Rig:
     quota = 'quota team by pod.namespace { "a" { cpu = 4 borrow any } "default" { cpu = 4 borrow any } others unlimited }\n'
     own = POLICIES["plain.policy"].replace("preemption never\n", "") + quota
-    scheduler = rig(
-        *[node(f"n{index}", cpu="9") for index in range(4)],
-        *gang(8),
-        policies={**POLICIES, "plain.policy": own},
-    )
     borrowed = [pod(f"a{i}", namespace="a", cpu="2", scheduler="plain") for i in range(4)]
-    scheduler.observe(*[placed(each, "n0") for each in borrowed])
-    decide_until_pause(scheduler)
-    return scheduler
+    return beside_members({"plain.policy": own}, *[placed(each, "n0") for each in borrowed])
 
 
 def test_a_pod_that_may_take_back_quota_interrupts_a_gangs_attempt() -> None:
@@ -118,18 +111,11 @@ def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_agai
     assert not next(iter(scheduler.scheduler.core.gangs)).uninterrupted
 
 
-PREEMPTING = POLICIES | {"plain.policy": POLICIES["plain.policy"].replace("never", "{ victims = any }")}
-
-
-def beside_full_nodes() -> Rig:
-    scheduler = rig(
-        *[node(f"n{index}", cpu="9") for index in range(4)],
-        *[placed(pod(f"low{index}", cpu="5", priority=-1), f"n{index}") for index in range(4)],
-        *gang(8),
-        policies=PREEMPTING,
-    )
-    decide_until_pause(scheduler)
-    return scheduler
+def beside_full_nodes(members: int = 8, cpu: str = "9", low_cpu: str = "5") -> Rig:
+    """A pod of the policy `plain` may evict one of low priority from each node."""
+    low = [placed(pod(f"low{index}", cpu=low_cpu, priority=-1), f"n{index}") for index in range(4)]
+    preempting = POLICIES["plain.policy"].replace("never", "{ victims = any }")
+    return beside_members({"plain.policy": preempting}, *low, members=members, cpu=cpu)
 
 
 def test_a_pod_that_may_preempt_interrupts_a_gangs_attempt() -> None:
@@ -158,13 +144,8 @@ def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_an_attempt_that_is_no
 
 def test_no_member_gets_the_room_that_a_pod_in_a_pause_makes_for_itself() -> None:
     """Nothing but the nomination changes on the node until the victim ends."""
-    scheduler = rig(
-        *[node(f"n{index}", cpu="4") for index in range(4)],
-        *[placed(pod(f"low{index}", cpu="2", priority=-1), f"n{index}") for index in range(4)],
-        *gang(7),
-        policies=PREEMPTING,
-    )
-    while not scheduler.scheduler.attempt_paused or len(attempts_pause(scheduler).search.fits) < 6:
+    scheduler = beside_full_nodes(7, cpu="4", low_cpu="2")
+    while len(attempts_pause(scheduler).search.fits) < 6:
         decide_until_pause(scheduler)
 
     scheduler.observe(pod("p", scheduler="plain", cpu="4", priority=10))
@@ -250,19 +231,9 @@ def test_members_are_judged_again_if_quota_is_used_outside_of_the_pauses() -> No
 
 def test_a_pod_with_a_claim_is_prebound_between_the_pieces_of_a_gang() -> None:
     """Before, it waited for the end of the attempt. Its volume is on a node, so it has only that one."""
-    with_volumes = {
-        **POLICIES,
-        "plain.policy": "policy plain version 1\ninclude kube_default\npreemption never\n",
-    }
-    scheduler = rig(
-        *[node(f"n{index}", cpu="9") for index in range(4)],
-        *gang(8),
-        policies=with_volumes,
-        head_start=NEVER,
-    )
+    scheduler = beside_members({"plain.policy": KUBE_DEFAULT})
     storage = (storage_class(), volume("on-n2", node="n2"), claim())
     scheduler.handle(*[e.StorageObjectUpdated(item) for item in storage])  # type: ignore[arg-type]
-    decide_until_pause(scheduler)
 
     scheduler.observe(pod("p", scheduler="plain", cpu="1m", spec=using("data")))
     while not scheduler.of(c.Prebind):
@@ -283,27 +254,19 @@ LAYERED = (
     POLICIES["plain.policy"]
     + "layer small when pod.requests.cpu < 1 {\n  filter few require node.pods < 90\n}\n"
 )
-WITH_DEVICES = "policy plain version 1\ninclude kube_default\npreemption never\n"
 
 
-def beside_a_gang(plain_policy: str, **more: Any) -> Rig:
-    scheduler = rig(
-        *[node(f"n{index}", cpu="2", labels={"name": f"n{index}"}) for index in range(4)],
-        *gang(8),
-        policies=POLICIES | {"plain.policy": plain_policy},
-        head_start=NEVER,
-        **more,
-    )
+def beside_a_gang(plain_policy: str, *, cpu: str = "2") -> Rig:
+    scheduler = beside_members({"plain.policy": plain_policy}, cpu=cpu)
     objects = (device_class(), device_slice("n2", gpu("g")), device_claim())
     scheduler.handle(*[e.DeviceObjectUpdated(item) for item in objects])
-    decide_until_pause(scheduler)
     return scheduler
 
 
 @pytest.mark.parametrize("waiting", ["layers", "devices"])
 def test_a_pod_that_is_not_decided_beside_members_interrupts_the_attempt(waiting: str) -> None:
     """Before, it waited for the end of the attempt."""
-    scheduler = beside_a_gang(LAYERED if waiting == "layers" else WITH_DEVICES)
+    scheduler = beside_a_gang(LAYERED if waiting == "layers" else KUBE_DEFAULT)
     spec = claiming("c") if waiting == "devices" else {}
 
     scheduler.observe(pod("p", scheduler="plain", cpu="1m", spec=spec))
@@ -334,8 +297,7 @@ def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_no
 
 def test_a_gang_that_lost_an_attempt_is_not_interrupted_after_it_has_yielded_either() -> None:
     """Whoever lets it yield could make it lose each other attempt."""
-    scheduler = rig(*[node(f"n{index}", cpu="4") for index in range(4)], *gang(8), policies=BY_PRIORITY)
-    decide_until_pause(scheduler)
+    scheduler = beside_members(BY_PRIORITY, cpu="4")
     entry = attempts_pause(scheduler).gang
     entry.uninterrupted = True
     scheduler.observe(*impossible("ahead"))
