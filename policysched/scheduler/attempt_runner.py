@@ -9,7 +9,8 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
        ─► runs ──a slice is over──► in progress: no event is applied ──► runs
            │└──a piece of a gang's search is over──► paused: events, and other pods ──► runs, or is given up
            │                                          │         └──in slices: is it still of use? no event is applied
-           │                                          └──a pod that is not decided beside it──► interrupted by its attempt
+           │                                          └──a gang, or a pod that is not decided beside it──► interrupted by its attempt,
+           │                                                                             which may pause and be interrupted, too
            ├─► ends
            └─► raises: its pod or gang waits (`internal_errors`), and nothing of it is in effect. Once a pod is assumed:
                all is made anew without that pod (`blame`)
@@ -18,9 +19,8 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from policysched.cluster.devices.pod_claims import uses_devices
-from policysched.cluster.devices.pod_selectors import evaluate_selectors
 from policysched.cluster.devices.search_limits import (
     ATTEMPT_STEPS_MAX,
     CHARGED_STEPS,
@@ -33,22 +33,26 @@ from policysched.cluster.devices.search_limits import (
 from policysched.evaluate import NotCounted
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
+from policysched.scheduler.attempt_preparation import AttemptPreparation
 from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.attempt_state import GangAttemptState
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.internal_errors import InternalErrors
-from policysched.scheduler.layer_rules import layers_to_lower
 from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.steps import OPERATIONS_PER_COST_UNIT, Steps
+from policysched.scheduler.steps import Steps
 
 _SEARCHING_MAX = 64
 """Entries whose search for devices goes on, of which is known what their earlier slices left. They take turns."""
 _OVERDRAWN_PIECES = 5
 """A piece of the search for a gang of an overdrawn namespace is so much shorter: pods of others wait for one."""
+_INTERRUPTED_MAX = 8
+"""Gangs whose attempts are interrupted at once. Each keeps an overlay."""
+_FailedBeside = list[tuple[PendingPod, int, bool]]
 
 
 @dataclass(slots=True)
@@ -73,8 +77,17 @@ class _Attempt:
     devices: SearchAllowance = field(default_factory=SearchAllowance)
 
 
+class _Interrupted(NamedTuple):
+    """The attempt of a gang that is paused, while that of another entry runs."""
+
+    attempt: _Attempt
+    pause: Pause
+    state: GangAttemptState
+    failed_beside: _FailedBeside
+
+
 class AttemptRunner:
-    """At most one attempt is begun. It is `in_progress` while the cluster must not change, or `paused`."""
+    """At most one attempt runs, and interrupts at most one other. It is `in_progress` while the cluster must not change, or `paused`."""
 
     def __init__(
         self,
@@ -88,13 +101,15 @@ class AttemptRunner:
         self._core = core
         self._errors = errors
         self._enqueuer = enqueuer
-        self._namespace_events = namespace_events
+        self._preparation = AttemptPreparation(core, enqueuer, namespace_events, pod_attempts)
         self._pod_attempts = pod_attempts
         self._gang_attempts = gang_attempts
         self._attempt: _Attempt | None = None
         self._pause: Pause | None = None
-        self._interrupted: _Attempt | None = None  # paused, while `_attempt` is that of another pod
-        self._failed_beside: list[tuple[PendingPod, int, bool]] = []
+        self._interrupted: list[
+            _Interrupted
+        ] = []  # the last one by `_attempt`, and each other by the next one
+        self._failed_beside: _FailedBeside = []
         self._searching: dict[QueueEntry, _Attempt] = {}
         self._last_run: _Attempt | None = None
         self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
@@ -107,21 +122,21 @@ class AttemptRunner:
 
     @property
     def paused(self) -> bool:
-        return self._pause is not None and not self._pause.is_asking and self._interrupted is None
+        return self._pause is not None and not self._pause.is_asking
 
     def advance(self, cost_max: int | None, now_ns: int) -> None:
         """Continue the attempt in progress, or begin with the next entry of the queue; no longer than a slice of
         `cost_max` (None: to its end, without a pause)."""
         with self._stays_with_its_pod(now_ns):
             self._advance(cost_max, now_ns)
+            self._end_interruption()
 
     def _advance(self, cost_max: int | None, now_ns: int) -> None:
-        if self._pause is not None and self._interrupted is None:
+        if self._pause is not None:
             self._advance_pause(cost_max, now_ns)
             return
         if self._attempt is not None:
             self._run(self._attempt, cost_max)
-            self._end_interruption()
             return
         self._last_run = None
         may_change = cost_max is not None and self._core.queue.yielded is None
@@ -134,73 +149,22 @@ class AttemptRunner:
         self._running = entry, entry.attempts
         if self._awaits_slice(entry, now_ns):
             return
-        if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
-            self._put_back(entry, charges_policy_alone=True)  # pods of any namespace changed
-        elif self._has_evaluated_selectors(entry, cost_max) and (
-            cost_max is None or (self._has_charges(entry) and self._has_lowered_rules(entry, now_ns))
-        ):
+        payer = self._preparation.payer_of_slice(entry, cost_max, now_ns, may_change=may_change)
+        if payer is None:
             self.attempt(entry, cost_max, now_ns)
+            return
+        self._last_run = self._slice_for(entry)
+        self._last_run.charges_policy_alone = payer == "policy"
 
     def _awaits_slice(self, entry: QueueEntry, now_ns: int) -> bool:
-        """Whether the entry cannot be attempted, because a change of its namespace had not reached its pods, or its gang opens
-        or closes. A slice of them is enqueued again or moved, at the expense of the namespace."""
-        pod, gates = entry.representative_pod, self._enqueuer.gates
-        if gates.has_reached(entry, now_ns) and self._namespace_events.has_reached(entry, now_ns):
+        slice_ = self._slice_for(entry)  # it may have no pod afterwards
+        if not self._preparation.awaits_slice(entry, now_ns):
             return False
-        self._last_run = _Attempt(entry, self._nothing(), entry.attempts, pod, prepares=True)
-        is_empty = isinstance(entry, QueuedGang) and not entry.pending_members
-        if entry.state is QueueState.DETACHED and not is_empty:
-            self._core.queue.put_back(entry)
-        self._core.queue.yielded = None
+        self._last_run = slice_
         return True
 
-    def _has_evaluated_selectors(self, entry: QueueEntry, cost_max: int | None) -> bool:
-        """Whether the entry can be attempted now. Otherwise a slice of its selectors of devices was evaluated, and it is put
-        back: no cluster waits for them, and others go first once its namespace has taken its time."""
-        members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
-        pods = [member.pod for member in members] or [entry.representative_pod]
-        operations_max = None if cost_max is None else cost_max * OPERATIONS_PER_COST_UNIT
-        if not any(map(uses_devices, pods)) or evaluate_selectors(
-            pods, self._core.cache.devices, operations_max
-        ):
-            return True
-        self._put_back(entry, charges_policy_alone=False)
-        return False
-
-    def _has_charges(self, entry: QueueEntry) -> bool:
-        """The same for the quota charges of the members of a gang, which are asked for several times."""
-        if not isinstance(entry, QueuedGang):
-            return True
-        pods = (member.pod for member in entry.pending_members.values())
-        if self._core.quotas.keep_some_charges(entry.policy, entry.namespace, pods):
-            return True
-        self._put_back(entry, charges_policy_alone=False)
-        return False
-
-    def _has_lowered_rules(self, entry: QueueEntry, now_ns: int) -> bool:
-        """The same for the rules with the layers of the pod. Of a gang, for one of its members, as mostly all are equal; the search
-        pauses while it lowers those of others."""
-        core = self._core
-        members = entry.pending_members.values() if isinstance(entry, QueuedGang) else ()
-        pod = next(iter(members), entry)
-        if not isinstance(pod, PendingPod):
-            return True  # all members are placed
-        active = layers_to_lower(core, pod, now_ns)
-        if (
-            active is None
-            or core.queue.blocked_group(self._pod_attempts.equivalence_key(pod)) is not None
-            or core.plan(entry.policy).lower_some(active, entry.namespace)
-        ):
-            return True
-        self._put_back(entry, charges_policy_alone=False)
-        return False
-
-    def _put_back(self, entry: QueueEntry, *, charges_policy_alone: bool) -> None:
-        """A slice of what its attempt needs is over. No cluster waits for the next one, and others may go first."""
-        attempt = _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)
-        self._last_run, attempt.charges_policy_alone = attempt, charges_policy_alone
-        self._core.queue.put_back(entry)
-        self._core.queue.yielded = None
+    def _slice_for(self, entry: QueueEntry) -> _Attempt:
+        return _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)
 
     def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
         """Begin the attempt of a detached entry."""
@@ -243,9 +207,10 @@ class AttemptRunner:
         return allowance
 
     def advance_pause(self, cost_max: int, now_ns: int) -> None:
-        """Decide about one pod beside the paused attempt, or continue it."""
+        """Decide about one pod beside the paused attempt, or begin an attempt that interrupts it, or continue it."""
         with self._stays_with_its_pod(now_ns):
             self._advance_pause(cost_max, now_ns)
+            self._end_interruption()
 
     def _advance_pause(self, cost_max: int | None, now_ns: int) -> None:
         pause, attempt = self._pause, self._attempt
@@ -261,18 +226,17 @@ class AttemptRunner:
             return
         if cost_max is None:
             return  # an event is to be applied
-        pod = pause.next_pod()
-        if pod is not None and self._awaits_slice(pod, now_ns):
+        entry = pause.next_entry(others=[each.pause for each in self._interrupted])
+        if entry is not None and self._awaits_slice(entry, now_ns):
             return
-        if pod is not None:
-            self._last_run = _Attempt(pod, self._nothing(), pod.attempts, pod.pod)
-            self._running = pod, pod.attempts
-            self._last_run.has_failed = pause.decide(pod, now_ns)
+        if entry is not None:
+            self._last_run = _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod)
+            self._running = entry, entry.attempts
+            self._last_run.has_failed = pause.decide(entry, now_ns)
             if pause.interrupts:
                 pause.interrupts, attempt.was_interrupted = False, True
-                self._interrupted, self._attempt = attempt, None
-                self._begin(pod, cost_max, now_ns, may_change=True)
-                self._end_interruption()
+                self._interrupt(attempt, pause)
+                self._begin(entry, cost_max, now_ns, may_change=True)
             return
         self._end_pause()
         others_wait = self._core.queue.has_active or any(each[2] for each in self._failed_beside)
@@ -280,12 +244,19 @@ class AttemptRunner:
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
 
+    def _interrupt(self, attempt: _Attempt, pause: Pause) -> None:
+        state, failed = self._gang_attempts.state, self._failed_beside
+        self._interrupted.append(_Interrupted(attempt, pause, state, failed))
+        self._attempt, self._pause, self._failed_beside = None, None, []
+
     def _end_interruption(self) -> None:
         """If the attempt is over that another one was interrupted for, that is paused again."""
-        if self._interrupted is not None and self._pause is not None and self._attempt is None:
-            self._attempt, self._interrupted = self._interrupted, None
+        if self._attempt is None and self._interrupted:
+            self._attempt, self._pause, self._gang_attempts.state, self._failed_beside = (
+                self._interrupted.pop()
+            )
             self._pause.cost_left -= 0 if self._last_run is None else self._last_run.cost
-            self._core.queue.pause_beside(self._attempt.entry)
+            self._core.queue.pause_beside(self._pause.gang)
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
@@ -312,9 +283,7 @@ class AttemptRunner:
         return None if attempt.prepares or entry is self._core.queue.yielded else attempt.elapsed_ns
 
     def requeue(self, now_ns: int) -> None:
-        """Give up the attempt that is begun and requeue its pod or gang, as if there had been none."""
-        while self._interrupted is not None:
-            self.advance(None, now_ns)
+        """Give up each attempt that is begun and requeue its pod or gang, as if there had been none."""
         if self._attempt is not None and self._gang_attempts.has_begun_evictions(self._attempt.entry):
             self.advance(None, now_ns)  # pods are evicted for all members or for none
         attempt = self._attempt
@@ -326,11 +295,14 @@ class AttemptRunner:
             entry = attempt.entry
             entry.state = QueueState.DETACHED
             if isinstance(entry, QueuedGang):
-                self._gang_attempts.counted.undo(entry)
+                self._gang_attempts.state.counted.undo(entry)
             else:
                 entry.attempts -= 1
             self._core.queue.enqueue(entry, now_ns, "ScheduleAttemptFailure")
         self._core.queue.yielded = None
+        if self._interrupted:
+            self._end_interruption()
+            self.requeue(now_ns)
 
     def _run(self, attempt: _Attempt, cost_max: int | None) -> None:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
@@ -348,10 +320,9 @@ class AttemptRunner:
                     self._attempt, attempt.entry.state = attempt, QueueState.ATTEMPTING
                     return
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
-        if self._interrupted is None:
-            self._return_failed()
+        self._return_failed()
         if isinstance(attempt.entry, QueuedGang):
-            gang, attempt.has_failed = attempt.entry, self._gang_attempts.has_failed
+            gang, attempt.has_failed = attempt.entry, self._gang_attempts.state.has_failed
             gang.uninterrupted &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
@@ -380,13 +351,11 @@ class AttemptRunner:
             if running is None:
                 raise
             entry, attempts_before = running
-            if self._interrupted is not None:
-                self._attempt = None
-                self._end_interruption()
-            elif self._attempt is None or entry is self._attempt.entry:
+            if self._attempt is None or entry is self._attempt.entry:
                 self._end_pause()
                 self._attempt = self._core.queue.yielded = None
                 self._return_failed()
+                self._end_interruption()
             entry.state, entry.attempts = QueueState.DETACHED, attempts_before + 1
             if self._last_run is None or self._last_run.entry is not entry:
                 self._last_run = _Attempt(entry, self._nothing(), attempts_before, entry.representative_pod)
@@ -408,6 +377,7 @@ class AttemptRunner:
         if attempt.piece_cost < piece_cost_max:
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
+        may_nest = len(self._interrupted) < _INTERRUPTED_MAX
         self._core.queue.pause_beside(gang)
         self._pause = Pause(
             self._core,
@@ -417,13 +387,15 @@ class AttemptRunner:
             search,
             limits.gang_piece_cost_max,
             overtaking,
+            may_nest,
         )
         return True
 
     def _end_pause(self) -> None:
         if self._pause is not None:
             self._failed_beside += self._pause.failed
-        self._pause = self._core.queue.attempting = None
+            self._core.queue.attempting.remove(self._pause.gang)
+        self._pause = None
 
     def _return_failed(self) -> None:
         """The attempt is over: nothing passes the pods that failed beside it any more, if it was not for an error since."""

@@ -25,7 +25,7 @@ BY_PRIORITY = {**POLICIES, "gangs.policy": ALONE + "queue by pod.priority desc, 
 
 
 def forget_waiting(self: SchedulingQueue, gang: QueuedGang) -> None:
-    self.attempting, self.yielded = gang, None
+    self.attempting, self.yielded = [gang], None
 
 
 def impossible(name: str) -> list[Pod]:

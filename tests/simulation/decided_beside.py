@@ -18,21 +18,21 @@ class DecidedBeside:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._core, self._attempts = scheduler._core, scheduler._attempts
-        self._search: GangSearchResult | None = None
+        self._searches: list[GangSearchResult] = []  # of attempts that pause, or paused last
         self._pods: list[
-            tuple[list[tuple[PodUid, NodeName]], PodUid]
+            tuple[GangSearchResult, list[tuple[PodUid, NodeName]], PodUid]
         ] = []  # with the members that had a node then
 
     def note(self, pod: Pod) -> None:
-        pause = self._attempts._pause
-        if pause is None:
+        pauses = [each.pause for each in self._attempts._interrupted]
+        pauses += [] if self._attempts._pause is None else [self._attempts._pause]
+        if not pauses:
             return
-        if pause.search is not self._search:
-            self._search, self._pods = pause.search, []
-        self._pods.append((self._placed(), pod.uid))
-
-    def _placed(self) -> list[tuple[PodUid, NodeName]]:
-        return [] if self._search is None else [(pod.uid, success.node) for pod, success in self._search.fits]
+        searches = [pause.search for pause in pauses]
+        if not any(each is known for each in searches for known in self._searches):
+            self._pods = []
+        self._searches = searches
+        self._pods += [(search, _placed(search), pod.uid) for search in searches]
 
     @contextmanager
     def left_out_for(self, member: Pod, node: NodeName) -> Iterator[None]:
@@ -68,13 +68,15 @@ class DecidedBeside:
         ledger.listeners = listeners
 
     def _decided_after(self, member: Pod, node: NodeName) -> Sequence[PodUid]:
-        placed = self._placed()
-        if (member.uid, node) not in placed:
-            return ()
-        first = placed[: placed.index((member.uid, node)) + 1]  # none of them has given its node back since
-        ledger = self._core.cache.ledger
-        return [
-            uid
-            for before, uid in self._pods
-            if before[: len(first)] == first and ledger.placement(uid) is not None
-        ]
+        decided = []
+        for search, before, uid in self._pods:
+            placed = _placed(search)
+            if (member.uid, node) in placed and self._core.cache.ledger.placement(uid) is not None:
+                # none of the first ones has given its node back since
+                first = placed[: placed.index((member.uid, node)) + 1]
+                decided += [uid] if before[: len(first)] == first else []
+        return decided
+
+
+def _placed(search: GangSearchResult) -> list[tuple[PodUid, NodeName]]:
+    return [(pod.uid, success.node) for pod, success in search.fits]

@@ -8,7 +8,7 @@ members that do not fit in queue order are tried again, the most demanding first
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,8 +24,8 @@ from policysched.scheduler.attempt_result import (
     reject_over_budget,
 )
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.gangs.attempt_state import GangAttemptState
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
 from policysched.scheduler.gangs.gang_limits import (
     DomainBudget,
@@ -79,18 +79,15 @@ class GangAttempts:
         self._pod_attempts, self._preemption = pod_attempts, preemption
         self._quota_preemption = QuotaPreemption(core, preemption)
         self._parking = GangParking(core, pod_attempts, enqueuer)
-        self._member_keys: MemberKeys | None = None
-        self._class_numbers: dict[Hashable, int] = {}
-        self._pauses, self.counted = SearchPauses(), CountedMembers()
-        self.has_failed = False
-        """Whether the attempt has ended, or is about to end, with no member placed."""
+        self.state = GangAttemptState()
 
     def begin(self, now_ns: int, *, is_limited: bool = True) -> None:
         """An attempt begins."""
-        self._pauses = SearchPauses(now_ns, is_limited=is_limited)
-        self._member_keys, self._class_numbers, self.counted = None, {}, CountedMembers()
-        self.has_failed = False
-        self._core.queue.missed_events.clear()
+        self.state = GangAttemptState(SearchPauses(now_ns, is_limited=is_limited))
+
+    @property
+    def _pauses(self) -> SearchPauses:
+        return self.state.pauses
 
     def resume(self, now_ns: int, *, cluster_changed: bool, others_wait: bool) -> None:
         """The attempt continues after a pause. `others_wait`: entries that no pause decides."""
@@ -98,7 +95,7 @@ class GangAttempts:
         # One step may pause several times before the search reads it.
         self._pauses.cluster_changed |= cluster_changed
         self._pauses.count += 1
-        self._member_keys = None
+        self.state.member_keys = None
 
     @property
     def pausable_search(self) -> GangSearchResult | None:
@@ -111,13 +108,14 @@ class GangAttempts:
 
     def attempt_gang(self, gang: QueuedGang, now_ns: int) -> Steps[None]:
         """Attempt a gang that was just popped, then park or requeue the members that are left."""
-        numbers, counted = self._class_numbers, self.counted
+        gang.missed_events.clear()
+        state = self.state
         try:
             yield from self._attempt_gang(gang, now_ns)
         finally:  # they have names of a policy and of pods that may be gone by the next attempt
-            self._member_keys = None
-            numbers.clear()
-            counted.clear()
+            state.member_keys = None
+            state.class_numbers.clear()
+            state.counted.clear()
             if gang.yields_no_more:  # the attempt was given up, or goes on later
                 gang.yields_first, gang.yields_no_more = True, False
 
@@ -129,7 +127,7 @@ class GangAttempts:
         if self._preemption.evictions.defer_gang_attempt(gang):
             self._parking.park_until_evicted(gang, now_ns)
             return
-        self.counted.count(gang)
+        self.state.counted.count(gang)
         search = yield from self._search(gang)
         now_ns, needed = self._pauses.now_ns, gang.needed_count  # there may have been pauses
         enough = len(search.fits) >= needed
@@ -138,7 +136,7 @@ class GangAttempts:
         if placed and self._yields(gang, was_last, now_ns):
             return
         if not placed and not gang.overdue and devices_go_on_at_once(self._core, gang, counted=False):
-            self.counted.undo(gang)
+            self.state.counted.undo(gang)
             gang.ordered_last = was_last
             return
         for pod, success in placed:
@@ -150,7 +148,7 @@ class GangAttempts:
         if not gang.pending_members:
             self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
             return
-        self.has_failed = not placed
+        self.state.has_failed = not placed
         if gang.overdue:
             withdraw_gang_nominations(self._core, gang, now_ns)
             self._enqueuer.gang_timed_out(gang, now_ns)
@@ -169,17 +167,17 @@ class GangAttempts:
             )
             now_ns = self._pauses.now_ns
             if gang.search_progress.goes_on:
-                self._parking.go_on_later(gang, self.counted, now_ns)
+                self._parking.go_on_later(gang, self.state.counted, now_ns)
                 return
         preemption = unless_cut_off(self._core, gang, preemption, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:
             withdraw_gang_nominations(self._core, gang, now_ns)
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
-        missed = sorted(self._core.queue.missed_events.items(), key=lambda each: each[0].value)
+        missed = sorted(gang.missed_events.items(), key=lambda each: each[0].value)
         for event, cause in missed:
             self._core.queue.open_group(gang.id, now_ns, event, cause)
-        if self.counted.are_outdated(gang):
+        if self.state.counted.are_outdated(gang):
             self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 
     def _yields(self, gang: QueuedGang, was_last: bool, now_ns: int) -> bool:
@@ -189,7 +187,7 @@ class GangAttempts:
             gang.ordered_last = False
             return False
         gang.yields_first = self._pauses.count > 0
-        self.counted.undo(gang)
+        self.state.counted.undo(gang)
         return True
 
     def _search(self, gang: QueuedGang) -> Steps[GangSearchResult]:
@@ -270,10 +268,12 @@ class GangAttempts:
 
     def _equivalence_keys(self, gang: QueuedGang) -> Steps[MemberKeys]:
         """Those of its pending members, made once until the attempt pauses or places some."""
-        if self._member_keys is None or self._member_keys.keys() != gang.pending_members.keys():
+        if self.state.member_keys is None or self.state.member_keys.keys() != gang.pending_members.keys():
             members = gang.pending_members.values()
-            self._member_keys = yield from member_equivalence_keys(self._core, members, self._class_numbers)
-        return self._member_keys
+            self.state.member_keys = yield from member_equivalence_keys(
+                self._core, members, self.state.class_numbers
+            )
+        return self.state.member_keys
 
     def _clock(self) -> int:
         return self._pauses.now_ns

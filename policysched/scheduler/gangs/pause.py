@@ -10,6 +10,7 @@ have had, in the order: members placed before the pause, pods, later members. Wh
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -31,7 +32,7 @@ from policysched.scheduler.gangs.gang_overlay import (
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
-from policysched.scheduler.queue.entries import PendingPod, QueueState
+from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost
@@ -43,7 +44,7 @@ _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, .
 @dataclass(slots=True, eq=False)
 class Pause:
     """`cost_left`: what decisions about others may cost. `overtaking`: whether pods behind the gang in its policy are
-    decided too. `search`: with the members that have a node on the overlay."""
+    decided too; `may_nest`: gangs, too. `search`: with the members that have a node on the overlay."""
 
     core: SchedulerCore
     pod_attempts: PodAttempts
@@ -52,6 +53,7 @@ class Pause:
     search: GangSearchResult
     cost_left: int
     overtaking: bool
+    may_nest: bool = True
     cluster_changed: bool = False
     interrupts: bool = False
     failed: list[tuple[PendingPod, int, bool]] = field(default_factory=list)
@@ -227,15 +229,23 @@ class Pause:
             tuple(core.capacity_holds.items()),
         )
 
-    def next_pod(self) -> PendingPod | None:
-        """The next pod to decide; None: the attempt continues."""
+    def next_entry(self, others: Sequence["Pause"] = ()) -> QueueEntry | None:
+        """The next pod to decide, or gang to attempt; None: the attempt continues. `others`: those that this attempt interrupts."""
         if self.cost_left <= 0:
             return None
-        return self.core.queue.pop_beside(self.gang, self._waiting_policies, overtaking=self.overtaking)
+        beside = [(pause.gang, pause.overtaking) for pause in (self, *others)]
+        with_gangs = self.may_nest and self._may_be_interrupted
+        return self.core.queue.pop_beside(beside, self._waiting_policies, with_gangs=with_gangs)
 
-    def decide(self, pod: PendingPod, now_ns: int) -> bool:
-        """Decide about a pod that was just popped, or put it back, or leave it to an attempt that interrupts this one
-        (`interrupts`). Returns whether no node takes it: it backs off."""
+    def decide(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Decide about an entry that was just popped, or put it back, or leave it to an attempt that interrupts this one
+        (`interrupts`). Returns whether it is a pod that no node takes: it backs off."""
+        if isinstance(entry, PendingPod):
+            return self._decide(entry, now_ns)
+        self.interrupts = True
+        return False
+
+    def _decide(self, pod: PendingPod, now_ns: int) -> bool:
         core, attempts = self.core, self.pod_attempts
         self.cost_left -= evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
         refusal = core.quotas.refusal(pod.pod)

@@ -14,6 +14,7 @@ from policysched.evaluate import GangTerms, TopologyDomain
 from policysched.lang.ir.attributes import resource_type
 from policysched.lang.ir.program import GangMode, OnTimeout, TopologyLevel
 from policysched.lang.types.units import format_value
+from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import AnyClaim, PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.blame import ObjectId, change_id
@@ -62,6 +63,7 @@ class QueuedGang(QueueEntry):
         "holds",
         "id",
         "min_resources",
+        "missed_events",
         "mode",
         "on_timeout",
         "overdue",
@@ -79,20 +81,18 @@ class QueuedGang(QueueEntry):
     def __init__(self, gang_id: GangId, terms: GangTerms) -> None:
         super().__init__(gang_id[0], priority=0, queued_ns=0)
         self.id = gang_id
-        self.mode = terms.mode
-        self.on_timeout = terms.on_timeout
-        self.disruption = terms.disruption
+        self.mode, self.on_timeout, self.disruption = terms.mode, terms.on_timeout, terms.disruption
         self.pending_members: dict[PodUid, PendingPod] = {}
         self.unqueued_members: dict[PodUid, PendingPod] = {}  # without a queue entry of their own
         self.placed_members: dict[PodUid, None] = {}
         self.terms: dict[PodUid, GangTerms] = {}
         self.best_effort = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
-        self.domains_tried: frozenset[TopologyDomain] = frozenset()  # the next attempt leaves them out
-        self.restarted_ns = 0
-        self.was_restarted = False
+        self.domains_tried = frozenset[TopologyDomain]()  # the next attempt leaves them out
+        self.restarted_ns, self.was_restarted = 0, False
         self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
+        self.missed_events: dict[ClusterEvent, str | None] = {}  # in pauses, with the `cause` of `requeue`
         self.uninterrupted = False  # no other attempt interrupts the next one: the last one was lost to one
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members

@@ -25,6 +25,7 @@ from policysched.scheduler.queue.active_queues import ActiveQueues
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
+from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 from policysched.scheduler.queue.parked_entries import ParkedEntries
@@ -40,7 +41,7 @@ class SchedulingQueue:
     `incoming_counts` counts the pods that entered, by queue and event. `order_is_given`: others say what is attempted next, as where a
     recording is replayed from a snapshot; nothing yields, and no class is blocked. `yielded` is the active entry that fits and has yielded
     to earlier ones of its policy: until it is popped again, only entries of its policy are popped, and the cluster must not change.
-    `attempting` is the gang whose attempt is paused (`pause_beside`), `missed_events` are those that it could have been requeued by since.
+    `attempting` are the gangs whose attempts are paused (`pause_beside`): each interrupts the one before it.
     """
 
     def __init__(
@@ -58,8 +59,7 @@ class SchedulingQueue:
         self._backoff = BackoffQueue(new_queue, self.decision_time)
         self.yielded: QueueEntry | None = None
         self.order_is_given = False
-        self.attempting: QueueEntry | None = None
-        self.missed_events: dict[ClusterEvent, str | None] = {}  # with the `cause`, as in `requeue`
+        self.attempting: list[QueuedGang] = []
         self._groups = ParkedGroups(limits, new_queue, self.decision_time, group_dropped)
         self._parked = ParkedEntries(self._groups, lambda *of: self.enqueue(*of))
         self._gated: dict[QueueEntry, None] = {}  # and those that await a new text
@@ -111,24 +111,24 @@ class SchedulingQueue:
         return head
 
     def pop_beside(
-        self, gang: QueueEntry, except_policies: Collection[str], *, overtaking: bool
-    ) -> PendingPod | None:
-        """The next pod that may be attempted while the attempt of the gang is paused. It is the first of its policy, and
-        nothing that it waits for is ahead of it, in backoff or in an overdrawn namespace. Those behind the gang only if `overtaking`."""
+        self, gangs: Sequence[tuple[QueueEntry, bool]], except_policies: Collection[str], *, with_gangs: bool
+    ) -> QueueEntry | None:
+        """The next pod, or gang of another namespace, that may be attempted while the attempts of the gangs are paused. It is the first of its
+        policy, and nothing that it waits for is ahead of it. `gangs`: and whether those behind may overtake."""
+        namespaces = {gang.namespace for gang, _ in gangs}
         heads = [
             head
             for policy, head in self._active.heads().items()
-            if isinstance(head, PendingPod)
-            and policy not in except_policies
-            and (overtaking or self._is_before(head, gang))
+            if policy not in except_policies
+            and (isinstance(head, PendingPod) or (with_gangs and head.namespace not in namespaces))
+            and all(overtaking or self._is_before(head, gang) for gang, overtaking in gangs)
             and not (self._backoff.precedes(head) or self._groups.has_before(head))
             and self._active.first_before(head) is None
         ]
         first = self._active.first_of(heads)
-        if not isinstance(first, PendingPod):
-            return None
-        self._active.discard(first)
-        first.state = QueueState.DETACHED
+        if first is not None:
+            self._active.discard(first)
+            first.state = QueueState.DETACHED
         return first
 
     def _is_before(self, head: QueueEntry, gang: QueueEntry) -> bool:
@@ -138,11 +138,11 @@ class SchedulingQueue:
             return self._active.is_ahead(head, gang)
         return head.priority >= gang.priority
 
-    def pause_beside(self, gang: QueueEntry) -> None:
+    def pause_beside(self, gang: QueuedGang) -> None:
         """Its attempt pauses. An entry that has yielded to it needs no more to wait for what events requeue ahead of it."""
-        self.attempting, waiting, self.yielded = gang, self.yielded, None
-        if waiting is not None:
-            waiting.yields_no_more = True
+        self.attempting += [gang] if gang not in self.attempting else []
+        if self.yielded is not None:
+            self.yielded.yields_no_more, self.yielded = True, None
 
     def put_back(self, entry: QueueEntry) -> None:
         """Undo `pop` or `pop_beside`."""
@@ -333,17 +333,18 @@ class SchedulingQueue:
 
     def wake(self, entry: QueueEntry, events: Collection[ClusterEvent], now_ns: int) -> None:
         """Open the parked group of the entry if it waits for one of the events, also in an overdrawn namespace."""
-        if entry is self.attempting:
-            self.missed_events.update(dict.fromkeys(events, entry.namespace))
+        if isinstance(entry, QueuedGang) and entry in self.attempting:
+            entry.missed_events.update(dict.fromkeys(events, entry.namespace))
         group = self.group_of(entry)
         if group is not None and self.blocked_group(group.equivalence_key) is group:
             helping = [each for each in ClusterEvent if each in events and each in group.requeue_events]
             self._parked.open([(event, group) for event in helping[:1]], now_ns)
 
     def _note_missed(self, event: ClusterEvent, cause: str | None) -> None:
-        if (gang := self.attempting) is not None and may_help(event, gang.namespace, cause):
-            is_own = cause == gang.namespace
-            self.missed_events[event] = cause if is_own else self.missed_events.get(event, cause)
+        for gang in self.attempting:
+            is_new = event not in gang.missed_events or cause == gang.namespace
+            if is_new and may_help(event, gang.namespace, cause):
+                gang.missed_events[event] = cause
 
     def unpark_in_steps(self, policy: str, now_ns: int) -> Iterator[None]:
         """Have the parked pods of a policy await its new text, which drops their groups. Those that are parked later stay so."""
@@ -387,7 +388,7 @@ class SchedulingQueue:
         return {
             "active": sum(entry.pod_count for entry in self._active)
             + awaiting
-            + (0 if self.attempting is None else self.attempting.pod_count),
+            + sum(gang.pod_count for gang in self.attempting),
             "backoff": sum(entry.pod_count for entry in self._backoff),
             "unschedulable": sum(entry.pod_count for entry in self._parked),
             "gated": sum(entry.pod_count for entry in self._gated) - awaiting,
@@ -443,8 +444,7 @@ class SchedulingQueue:
         yield from (entry for entry in self._backoff if entry.policy == policy)
         yield from (entry for entry in self._parked if entry.policy == policy)
         yield from (entry for entry in self._gated if entry.policy == policy)
-        if self.attempting is not None and self.attempting.policy == policy:
-            yield self.attempting
+        yield from (gang for gang in self.attempting if gang.policy == policy)
 
     def _count(self, queue: str, event: str, pods: int = 1) -> None:
         self.incoming_counts[queue, event] = self.incoming_counts.get((queue, event), 0) + pods

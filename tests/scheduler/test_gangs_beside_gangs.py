@@ -1,0 +1,187 @@
+"""Gangs of other namespaces that arrive in the pauses of a gang's attempt: they need not wait for its end."""
+
+import pytest
+
+from policysched.model.pods import Pod
+from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
+from policysched.scheduler.queue.entries import QueueState
+from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
+from tests.builders import node, pod
+from tests.scheduler.rig import Rig
+from tests.scheduler.test_pauses import ALONE, POLICIES, attempts_pause, decide_until_pause, gang, rig
+
+WITH_OTHERS = POLICIES | {
+    f"{name}.policy": ALONE.replace("policy test", f"policy {name}") for name in ("others", "third")
+}
+
+
+def beside_a_gang(*, nodes: int = 4, cpu: str = "9") -> Rig:
+    scheduler = rig(
+        *[node(f"n{index}", cpu=cpu, labels={"name": f"n{index}"}) for index in range(nodes)],
+        *gang(8),
+        policies=WITH_OTHERS,
+    )
+    decide_until_pause(scheduler)
+    return scheduler
+
+
+def gang_of(namespace: str, count: int = 3, *, cpu: str = "1", scheduler: str = "others") -> list[Pod]:
+    labels = {"group": namespace, "least": str(count)}
+    return [
+        pod(
+            f"{namespace}{index}",
+            namespace=namespace,
+            cpu=cpu,
+            labels=labels,
+            scheduler=scheduler,
+            created="2026-01-02T00:00:00Z",
+        )
+        for index in range(count)
+    ]
+
+
+def bound_namespaces(scheduler: Rig) -> list[str]:
+    """In the order of their first binds."""
+    return list(dict.fromkeys(bind.namespace for bind in scheduler.of(c.Bind)))
+
+
+def state_of(scheduler: Rig, namespace: str) -> QueueState:
+    return next(each.state for each in scheduler.scheduler.core.gangs if each.namespace == namespace)
+
+
+def check_bound_beside() -> None:
+    scheduler = beside_a_gang()
+
+    scheduler.observe(*gang_of("a"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["a", "default"]
+    assert len(scheduler.of(c.Bind)) == 11
+
+
+def test_a_gang_of_another_namespace_is_bound_while_a_gang_is_attempted() -> None:
+    """Before, it waited for the end of the attempt."""
+    check_bound_beside()
+
+
+def test_a_gang_that_waits_for_the_end_of_the_attempt_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mistake."""
+    pop_beside = SchedulingQueue.pop_beside
+    monkeypatch.setattr(
+        SchedulingQueue,
+        "pop_beside",
+        lambda self, gangs, without, **_: pop_beside(self, gangs, without, with_gangs=False),
+    )
+
+    with pytest.raises(AssertionError):
+        check_bound_beside()
+
+
+def test_a_gang_behind_the_other_one_in_its_policy_waits_for_the_head_start() -> None:
+    scheduler = beside_a_gang()
+
+    scheduler.now_ns += 1
+    scheduler.observe(*gang_of("a", scheduler="test"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["default", "a"]
+
+
+def test_a_gang_of_the_same_namespace_waits_for_the_end_of_the_attempt() -> None:
+    scheduler = beside_a_gang()
+
+    scheduler.observe(*gang_of("default"))
+    scheduler.settle()
+
+    assert [bind.name[0] for bind in scheduler.of(c.Bind)][:8] == ["g"] * 8
+
+
+def test_the_attempts_of_several_gangs_interrupt_each_other() -> None:
+    """Otherwise whoever starts two gangs keeps others waiting for the second one."""
+    scheduler = beside_a_gang()
+    scheduler.observe(*gang_of("a", 5))
+    decide_until_pause(scheduler)
+    while attempts_pause(scheduler).gang.namespace != "a":
+        decide_until_pause(scheduler)
+
+    scheduler.observe(
+        *gang_of("b", 2, scheduler="third"), pod("p", namespace="c", scheduler="plain", cpu="1")
+    )
+    scheduler.settle()
+
+    assert set(bound_namespaces(scheduler)[:2]) == {"b", "c"}
+    assert bound_namespaces(scheduler)[2:] == ["a", "default"]
+    assert len(scheduler.of(c.Bind)) == 16
+
+
+def in_an_interruption(*, nodes: int = 4, cpu: str = "9") -> Rig:
+    """The attempt of a gang is paused, which interrupts that of another one."""
+    scheduler = beside_a_gang(nodes=nodes, cpu=cpu)
+    while len(attempts_pause(scheduler).search.fits) < 4:
+        decide_until_pause(scheduler)
+    scheduler.observe(*gang_of("a", 5))
+    while attempts_pause(scheduler).gang.namespace != "a":
+        decide_until_pause(scheduler)
+    return scheduler
+
+
+def test_a_gang_that_the_other_one_took_nodes_from_begins_again_and_is_not_interrupted() -> None:
+    scheduler = beside_a_gang(nodes=3, cpu="5")
+    decide_until_pause(scheduler, 3)
+    entry = attempts_pause(scheduler).gang
+
+    scheduler.observe(*gang_of("a", cpu="5"))
+    while entry.state is QueueState.ATTEMPTING:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    assert bound_namespaces(scheduler) == ["a"]
+    assert entry.uninterrupted
+    scheduler.observe(node("n9", cpu="9"))
+    scheduler.pass_time(2)
+    assert bound_namespaces(scheduler) == ["a", "default"]
+    assert not entry.uninterrupted
+
+
+def test_an_event_that_helps_a_gang_is_not_forgotten_while_another_one_interrupts_it() -> None:
+    scheduler = in_an_interruption(nodes=2, cpu="5")
+
+    scheduler.observe(node("n9", cpu="4"))
+    scheduler.settle()
+    scheduler.pass_time(2)
+
+    assert len(scheduler.of(c.Bind)) == 13
+
+
+@pytest.mark.parametrize("of", ["interrupted", "interrupting"])
+def test_a_gang_that_leaves_does_not_end_the_attempt_of_the_other_one(of: str) -> None:
+    scheduler = in_an_interruption()
+    left = {"interrupted": "default", "interrupting": "a"}[of]
+    entry = next(each for each in scheduler.scheduler.core.gangs if each.namespace == left)
+    for uid in list(entry.pending_members):
+        scheduler.handle(e.PodDeleted(uid))
+
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == [{"interrupted": "a", "interrupting": "default"}[of]]
+
+
+def test_a_process_that_may_make_no_more_attempts_requeues_all_gangs() -> None:
+    scheduler = in_an_interruption()
+
+    scheduler.commands += scheduler.scheduler.requeue_current_attempt(scheduler.now_ns)
+
+    scheduler.check_invariants()
+    assert [gang.state for gang in scheduler.scheduler.core.gangs] == [QueueState.ACTIVE] * 2
+    assert not (scheduler.scheduler.attempt_paused or scheduler.scheduler.attempt_in_progress)
+
+
+@pytest.mark.parametrize("policy", ["gangs.policy", "others.policy"])
+def test_a_new_text_of_a_policy_reaches_gangs_whose_attempts_are_paused(policy: str) -> None:
+    scheduler = in_an_interruption()
+
+    text = WITH_OTHERS[policy] + "filter few require node.pods < 90\n"
+    scheduler.apply_policies(WITH_OTHERS | {policy: text})
+    scheduler.settle()
+
+    assert len(scheduler.of(c.Bind)) == 13
