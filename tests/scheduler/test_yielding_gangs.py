@@ -176,3 +176,32 @@ def test_an_entry_that_waits_for_ever_is_found(monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(AssertionError):
         check_behind_a_failing_gang()
+
+
+def check_order_of_parked_entries() -> None:
+    """A gang is parked ahead of one that does not yield again. It fits on a node that is new in a pause."""
+    scheduler, entry = yielded()
+    problems: list[str] = []
+    OrderChecker(scheduler.scheduler, problems.append)
+    while entry.state is not QueueState.ATTEMPTING or not entry.yields_no_more:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    while not scheduler.scheduler.attempt_paused:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    scheduler.observe(node("n9", cpu="64"))
+    scheduler.settle()
+
+    assert not problems
+    assert len(scheduler.placements()) == 9
+
+
+def test_an_entry_that_an_event_requeued_in_a_pause_is_no_problem_of_the_order() -> None:
+    check_order_of_parked_entries()
+
+
+def test_an_entry_that_no_event_requeued_is_a_problem_of_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted mistake."""
+    monkeypatch.setattr(SchedulingQueue, "requeue", lambda *_, **__: None)
+
+    with pytest.raises(AssertionError, match="stands ahead of it"):
+        check_order_of_parked_entries()

@@ -4,7 +4,8 @@ When a pod or gang is placed, no other entry of its policy that stands ahead of 
 it could be placed on the same cluster. The order and the verdict are those of the reference implementation. This
 holds, except for entries that events that are not of their namespace wake late (`LateWakeUps`). Of other namespaces, it does not hold for those that took more than their share of the time in vain (`decision_costs`), unless the first of their entries ahead
 has a higher priority. A gang that has yielded after a pause does not yield again: it holds where its next attempt begins, and not for those
-that events requeue ahead of it in the pauses of that. Nor for an entry that waited for the attempt of a gang, by those in its pauses.
+that events requeue ahead of it in the pauses of that. Nor for an entry that waited for the attempt of a gang, by those in its pauses. It
+does hold for those that no event has requeued.
 
 Left out are entries that the order does not concern: gated or rejected without an attempt, in backoff after an error,
 waiting for an answer about their own evictions or from an extender, and those whose verdict expires by time (it is
@@ -62,8 +63,7 @@ class OrderChecker:
         entry = gang if gang is not None and gang.mode is GangMode.WHOLE else pod
         if entry is not self._placed:  # the first member of a gang, or a pod
             self._placed = entry
-            if not entry.yields_no_more:
-                self._check_order(entry, now_ns)
+            self._check_order(entry, now_ns)
         self._assume(pod, success, now_ns)
 
     def _check_order(self, placed: QueueEntry, now_ns: int) -> None:
@@ -87,6 +87,10 @@ class OrderChecker:
             if self._waits_for_own_reasons(other):
                 continue
             group = self._core.queue.group_of(other)
+            if placed.yields_no_more and (
+                group is None or self._core.queue.blocked_group(group.equivalence_key) is not group
+            ):
+                continue
             if (
                 group is not None
                 and group in self._core.queue._groups.late
