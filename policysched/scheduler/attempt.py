@@ -25,7 +25,7 @@ from policysched.cluster.devices.pod_claims import (
     unbindable_claims,
 )
 from policysched.evaluate import NodeSelection, Overlay, PrebindRequirements, TopologyDomain, Verdict
-from policysched.lang.ir.program import Extender, Program
+from policysched.lang.ir.program import Extender
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
 from policysched.scheduler.attempt_result import (
@@ -40,6 +40,7 @@ from policysched.scheduler.attempt_result import (
     reject_over_budget,
     reject_pod,
     rejected_early,
+    sample_sources_message,
     stop_attempt,
     with_preemption_skipped,
 )
@@ -135,10 +136,15 @@ class PodAttempts:
         if self._extender_calls.devices_go_on_at_once(pod, answered):
             return
         if isinstance(result, AttemptSuccess):
+            placed = [(pod, result.node)]
+            if core.kept_nodes is not None and (yield from core.kept_nodes.refuse(pod, placed, now_ns)):
+                return
             result = replace(result, prebind_work=self.prebind_work(pod, result.node, None, now_ns))
             self.assume(pod, result, now_ns)
             if gang is not None:
                 self._enqueuer.refresh_gang(gang, now_ns, "GangScheduled")
+            return
+        if core.kept_nodes is not None and core.kept_nodes.put_off_evictions(pod, now_ns):
             return
         failure = yield from self._post_filter(pod, result, refusal, extenders, now_ns)
         result = again_if_outdated(core, failure, now_ns)
@@ -287,18 +293,12 @@ class PodAttempts:
         program = self._core.plan(pod.policy).program
         if verdict.scaleup_would_not_help():  # it waits for a metric
             message = pod_rejected_message(
-                verdict.node_count, verdict.pod_rejection, self._sample_sources_message(program)
+                verdict.node_count, verdict.pod_rejection, sample_sources_message(self._core, program)
             )
             return AttemptFailure("PolicyPending", message, 0, {}, requeue_events, verdict.valid_until_ns)
         post_filter = message_after_rejection(program, pod.pod, verdict.node_count, verdict.rejected_by)
         message = pod_rejected_message(verdict.node_count, verdict.pod_rejection, post_filter)
         return AttemptFailure("Unschedulable", message, 0, {}, requeue_events, None)
-
-    def _sample_sources_message(self, program: Program) -> str:
-        """Where an operator looks for the missing samples."""
-        sources = {self._core.samples.source_name_of(metric) for metric in program.metrics.values()} - {None}
-        names = ", ".join(sorted(str(source) for source in sources))
-        return f"The policy's samples come from source {names}." if names else ""
 
     def prebind_work(
         self, pod: PendingPod, node: NodeName, overlay: Overlay | None, now_ns: int

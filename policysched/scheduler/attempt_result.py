@@ -7,7 +7,7 @@ from policysched.cluster.devices.node_searches import has_devices_now
 from policysched.cluster.devices.search_limits import SEARCH_CONTINUES
 from policysched.evaluate import PrebindRequirements
 from policysched.evaluate.verdict import DecisionDetail, RejectionCause
-from policysched.lang.ir.program import Extender
+from policysched.lang.ir.program import Extender, Program
 from policysched.lang.ir.verdict import ShadowEffect
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName
@@ -196,3 +196,10 @@ def with_preemption_skipped(failure: AttemptFailure, extenders: tuple[Extender, 
     names = ", ".join(extender.name for extender in extenders)
     reason = f"preemption: not tried, because extender {names} applies to this pod."
     return replace(failure, message=unavailable_message(failure.node_count, failure.counts, reason))
+
+
+def sample_sources_message(core: SchedulerCore, program: Program) -> str:
+    """Where an operator looks for the missing samples."""
+    sources = {core.samples.source_name_of(metric) for metric in program.metrics.values()} - {None}
+    names = ", ".join(sorted(str(source) for source in sources))
+    return f"The policy's samples come from source {names}." if names else ""

@@ -38,6 +38,7 @@ from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.attempt_state import GangAttemptState
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
+from policysched.scheduler.gangs.kept_nodes import KeptNodes
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.namespace_events import NamespaceEvents
@@ -52,6 +53,8 @@ _OVERDRAWN_PIECES = 5
 """A piece of the search for a gang of an overdrawn namespace is so much shorter: pods of others wait for one."""
 _INTERRUPTED_MAX = 8
 """Gangs whose attempts are interrupted at once. Each keeps an overlay."""
+_GANGS_SHARE = 4
+"""Gangs that interrupt an attempt take at most so many times its cost: one after the other would keep it from its end."""
 _FailedBeside = list[tuple[PendingPod, int, bool]]
 
 
@@ -61,13 +64,16 @@ class _Attempt:
     totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what
     the search of devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
     `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end; `was_interrupted`:
-    by others. `has_failed`: of a gang, which an event may have queued again since, or of a pod beside one, which backs off."""
+    by others, of them gangs for `gangs_cost`; `refused`: see `Pause`. `has_failed`: of a gang, which an event may have queued again since,
+    or of a pod beside one, which backs off."""
 
     entry: QueueEntry
     steps: Steps[None]
     attempts_before: int
     pod: Pod
     was_interrupted: bool = False
+    gangs_cost: int = 0
+    refused: set[QueueEntry] = field(default_factory=set)
     cost: int = 0
     piece_cost: int = 0
     elapsed_ns: int = 0
@@ -221,7 +227,7 @@ class AttemptRunner:
             self._last_run = attempt
             return
         if ends_attempt:
-            pause.gang.uninterrupted |= attempt.was_interrupted
+            pause.gang.keeps_nodes |= attempt.was_interrupted
             self._give_up(attempt, now_ns)
             return
         if cost_max is None:
@@ -248,6 +254,7 @@ class AttemptRunner:
         state, failed = self._gang_attempts.state, self._failed_beside
         self._interrupted.append(_Interrupted(attempt, pause, state, failed))
         self._attempt, self._pause, self._failed_beside = None, None, []
+        self._core.kept_nodes = self._kept_nodes()
 
     def _end_interruption(self) -> None:
         """If the attempt is over that another one was interrupted for, that is paused again."""
@@ -255,8 +262,16 @@ class AttemptRunner:
             self._attempt, self._pause, self._gang_attempts.state, self._failed_beside = (
                 self._interrupted.pop()
             )
-            self._pause.cost_left -= 0 if self._last_run is None else self._last_run.cost
+            if (ended := self._last_run) is not None:
+                self._pause.cost_left -= ended.cost
+                is_gang = isinstance(ended.entry, QueuedGang)
+                self._attempt.gangs_cost += ended.cost + ended.gangs_cost if is_gang else 0
             self._core.queue.pause_beside(self._pause.gang)
+            self._core.kept_nodes = self._kept_nodes()
+
+    def _kept_nodes(self) -> KeptNodes | None:
+        pauses = [each.pause for each in self._interrupted if each.pause.gang.keeps_nodes]
+        return KeptNodes(self._core, pauses, self._interrupted[-1].pause) if pauses else None
 
     def account_time(self, elapsed_ns: int) -> int | None:
         """Charge the time of the last call of `advance` or `advance_pause` to the policy. Charge it to the namespace, too, if the
@@ -321,9 +336,10 @@ class AttemptRunner:
                     return
             goes_on = self._core.cache.devices.allocation_cache.goes_on_at_once
         self._return_failed()
+        attempt.has_failed = attempt.entry.in_error_backoff  # beside members that keep their nodes
         if isinstance(attempt.entry, QueuedGang):
             gang, attempt.has_failed = attempt.entry, self._gang_attempts.state.has_failed
-            gang.uninterrupted &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
+            gang.keeps_nodes &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching[attempt.entry], attempt.prepares = attempt, True
@@ -378,6 +394,7 @@ class AttemptRunner:
             return False
         overtaking = attempt.cost >= limits.gang_head_start_cost
         may_nest = len(self._interrupted) < _INTERRUPTED_MAX
+        may_nest &= attempt.gangs_cost <= _GANGS_SHARE * attempt.cost
         self._core.queue.pause_beside(gang)
         self._pause = Pause(
             self._core,
@@ -388,6 +405,7 @@ class AttemptRunner:
             limits.gang_piece_cost_max,
             overtaking,
             may_nest,
+            attempt.refused,
         )
         return True
 

@@ -1,10 +1,10 @@
 """The state of the scheduler, shared by the parts that change it: the way into the queue, attempts, binding and reloading."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from operator import attrgetter
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 from policysched.cluster.cache import ClusterCache
 from policysched.cluster.metric_samples import Samples
@@ -50,6 +50,7 @@ from policysched.scheduler.queue.ordered_queue import (
 )
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
 from policysched.scheduler.quotas.quota_accounts import QuotaAccounts
+from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import short_text
 
 GROUP_STATUS_DELAY_NS = SECOND_NS // 5
@@ -77,6 +78,18 @@ class HeldCapacity(NamedTuple):
 
     pod: Pod
     is_repeated: bool
+
+
+class KeepsNodes(Protocol):
+    """Gangs whose attempts are interrupted, and whose members keep the nodes that were found for them."""
+
+    def refuse(
+        self, entry: QueueEntry, placed: Sequence[tuple[PendingPod, NodeName]], now_ns: int
+    ) -> Steps[bool]:
+        """Whether the entry would take them. It was put back then, and waits."""
+
+    def put_off_evictions(self, entry: QueueEntry, now_ns: int) -> bool:
+        """Whether the entry, which has no node, might evict others. It waits then."""
 
 
 class SchedulerCore:
@@ -137,6 +150,8 @@ class SchedulerCore:
         self.records = DecisionRecords(limits.decision_records_max)
         self.capacity_holds: dict[NodeName, tuple[HeldCapacity, ...]] = {}
         self.groups_due_ns: dict[PodGroupKey, int] = {}
+        self.kept_nodes: KeepsNodes | None = None
+        """None: none is interrupted, or they keep none."""
         self.commands: list[Command] = []
 
     def plan(self, policy: str) -> Plan:

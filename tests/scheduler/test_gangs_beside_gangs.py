@@ -5,11 +5,12 @@ import pytest
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
-from tests.builders import node, pod
+from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
-from tests.scheduler.test_pauses import ALONE, POLICIES, attempts_pause, decide_until_pause, gang, rig
+from tests.scheduler.test_pauses import ALONE, NEVER, POLICIES, attempts_pause, decide_until_pause, gang, rig
 
 WITH_OTHERS = POLICIES | {
     f"{name}.policy": ALONE.replace("policy test", f"policy {name}") for name in ("others", "third")
@@ -71,7 +72,7 @@ def test_a_gang_that_waits_for_the_end_of_the_attempt_is_found(monkeypatch: pyte
     monkeypatch.setattr(
         SchedulingQueue,
         "pop_beside",
-        lambda self, gangs, without, **_: pop_beside(self, gangs, without, with_gangs=False),
+        lambda self, gangs, without, _: pop_beside(self, gangs, without, lambda _: False),
     )
 
     with pytest.raises(AssertionError):
@@ -115,6 +116,19 @@ def test_the_attempts_of_several_gangs_interrupt_each_other() -> None:
     assert len(scheduler.of(c.Bind)) == 16
 
 
+def test_gangs_one_after_the_other_do_not_keep_an_attempt_from_its_end() -> None:
+    """They take at most four times its cost."""
+    scheduler = beside_a_gang(cpu="99")
+    scheduler.observe(*gang_of("a", 60))
+    while not scheduler.of(c.Bind):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+
+    scheduler.observe(*gang_of("b"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["a", "default", "b"]
+
+
 def in_an_interruption(*, nodes: int = 4, cpu: str = "9") -> Rig:
     """The attempt of a gang is paused, which interrupts that of another one."""
     scheduler = beside_a_gang(nodes=nodes, cpu=cpu)
@@ -126,7 +140,7 @@ def in_an_interruption(*, nodes: int = 4, cpu: str = "9") -> Rig:
     return scheduler
 
 
-def test_a_gang_that_the_other_one_took_nodes_from_begins_again_and_is_not_interrupted() -> None:
+def test_a_gang_that_the_other_one_took_nodes_from_begins_again_and_keeps_its_nodes() -> None:
     scheduler = beside_a_gang(nodes=3, cpu="5")
     decide_until_pause(scheduler, 3)
     entry = attempts_pause(scheduler).gang
@@ -136,11 +150,11 @@ def test_a_gang_that_the_other_one_took_nodes_from_begins_again_and_is_not_inter
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
     assert bound_namespaces(scheduler) == ["a"]
-    assert entry.uninterrupted
+    assert entry.keeps_nodes
     scheduler.observe(node("n9", cpu="9"))
     scheduler.pass_time(2)
     assert bound_namespaces(scheduler) == ["a", "default"]
-    assert not entry.uninterrupted
+    assert not entry.keeps_nodes
 
 
 def test_an_event_that_helps_a_gang_is_not_forgotten_while_another_one_interrupts_it() -> None:
@@ -185,3 +199,100 @@ def test_a_new_text_of_a_policy_reaches_gangs_whose_attempts_are_paused(policy: 
     scheduler.settle()
 
     assert len(scheduler.of(c.Bind)) == 13
+
+
+# ── after a lost attempt ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def keeping_nodes(
+    *, nodes: int = 4, cpu: str = "9", policies: dict[str, str] = WITH_OTHERS, head_start: int = NEVER
+) -> Rig:
+    """The members of a gang that lost its last attempt have nodes."""
+    low = [placed(pod(f"low{index}", cpu="1", priority=-1), f"n{index}") for index in range(nodes)]
+    scheduler = rig(
+        *[node(f"n{index}", cpu=cpu, labels={"name": f"n{index}"}) for index in range(nodes)],
+        *low,
+        *gang(8),
+        policies=policies,
+        head_start=head_start,
+    )
+    decide_until_pause(scheduler)
+    attempts_pause(scheduler).gang.keeps_nodes = True
+    while len(attempts_pause(scheduler).search.fits) < 7:
+        decide_until_pause(scheduler)
+    return scheduler
+
+
+def check_nodes_are_kept() -> None:
+    scheduler = keeping_nodes(nodes=3, cpu="6")
+
+    scheduler.observe(*gang_of("a", cpu="4"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["default"]
+    assert len(scheduler.of(c.Bind)) == 8
+
+
+def test_a_gang_that_would_take_nodes_of_members_waits_after_a_lost_attempt() -> None:
+    check_nodes_are_kept()
+
+
+def test_a_gang_that_takes_nodes_of_members_after_a_lost_attempt_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The planted mistake."""
+    monkeypatch.setattr(AttemptRunner, "_kept_nodes", lambda _: None)
+
+    with pytest.raises(AssertionError):
+        check_nodes_are_kept()
+
+
+def test_a_gang_that_leaves_members_their_nodes_is_bound_after_a_lost_attempt() -> None:
+    """Before, nothing interrupted that attempt."""
+    scheduler = keeping_nodes()
+
+    scheduler.observe(*gang_of("a"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["a", "default"]
+
+
+def test_pods_beside_an_interrupting_gang_leave_members_their_nodes_after_a_lost_attempt() -> None:
+    """In its pauses they are decided beside its own members alone."""
+    pinned = POLICIES["plain.policy"] + "filter node_affinity\n"
+    scheduler = keeping_nodes(nodes=6, cpu="5", policies=WITH_OTHERS | {"plain.policy": pinned})
+    taken = attempts_pause(scheduler).search.fits[0][1].node
+    scheduler.observe(*gang_of("a", cpu="1m"))
+    while attempts_pause(scheduler).gang.namespace != "a":
+        decide_until_pause(scheduler)
+
+    scheduler.observe(pod("p", namespace="b", scheduler="plain", cpu="4", node_selector={"name": taken}))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler) == ["a", "default"]
+
+
+def test_a_gang_that_would_evict_pods_waits_after_a_lost_attempt() -> None:
+    preempting = WITH_OTHERS["others.policy"].replace("never", "{ victims = any }")
+    scheduler = keeping_nodes(nodes=4, cpu="4", policies=WITH_OTHERS | {"others.policy": preempting})
+
+    scheduler.observe(*gang_of("a", cpu="4"))
+    while not scheduler.of(c.Bind):
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+        assert scheduler.of(c.Bind) or not scheduler.of(c.Evict)
+
+    assert bound_namespaces(scheduler) == ["default"]
+
+
+QUOTA = 'quota team by pod.labels["team"] else "all" { "all" { cpu = 13 } others unlimited }\n'
+
+
+@pytest.mark.parametrize(("cpu", "first"), [("100m", "a"), ("1", "default")])
+def test_a_gang_gets_no_quota_of_the_members_after_a_lost_attempt(cpu: str, first: str) -> None:
+    scheduler = keeping_nodes(policies=WITH_OTHERS | {"gangs.policy": ALONE + QUOTA}, head_start=1)
+
+    scheduler.now_ns += 1
+    scheduler.observe(*gang_of("a", cpu=cpu, scheduler="test"))
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler)[0] == first

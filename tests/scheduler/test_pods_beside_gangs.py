@@ -98,9 +98,9 @@ def test_a_pod_that_may_take_back_quota_interrupts_a_gangs_attempt() -> None:
     assert [eviction.name for eviction in scheduler.of(c.Evict)] == ["p"]
 
 
-def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_again() -> None:
+def test_a_pod_that_may_take_back_quota_waits_for_the_attempt_after_a_lost_one() -> None:
     scheduler = owner_beside_a_gang()
-    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
+    next(iter(scheduler.scheduler.core.gangs)).keeps_nodes = True
 
     scheduler.observe(plain("p", cpu="3"))
     decide_until_pause(scheduler)
@@ -108,7 +108,7 @@ def test_a_gang_that_lost_its_attempt_by_an_interruption_is_not_interrupted_agai
     (entry,) = [each for each in scheduler.scheduler.core.pods.values() if each.pod.name == "p"]
     assert (entry.attempts, entry.state) == (0, QueueState.ACTIVE)
     scheduler.settle()
-    assert not next(iter(scheduler.scheduler.core.gangs)).uninterrupted
+    assert not next(iter(scheduler.scheduler.core.gangs)).keeps_nodes
 
 
 def beside_full_nodes(members: int = 8, cpu: str = "9", low_cpu: str = "5") -> Rig:
@@ -128,10 +128,10 @@ def test_a_pod_that_may_preempt_interrupts_a_gangs_attempt() -> None:
     assert not scheduler.placements()
 
 
-def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_an_attempt_that_is_not_interrupted() -> None:
+def test_a_pod_that_may_preempt_is_attempted_at_the_end_of_the_attempt_after_a_lost_one() -> None:
     """Before, it backed off in the pause, and again in one of the next gang: it evicted nobody while gangs came."""
     scheduler = beside_full_nodes()
-    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
+    next(iter(scheduler.scheduler.core.gangs)).keeps_nodes = True
     scheduler.observe(plain("p", cpu="5"))
     decide_until_pause(scheduler)
     scheduler.observe(*gang(8, name="next"))
@@ -158,7 +158,7 @@ def test_no_member_gets_the_room_that_a_pod_in_a_pause_makes_for_itself() -> Non
 
 def test_pods_behind_one_that_may_preempt_do_not_wait_for_the_end_of_the_attempt() -> None:
     scheduler = beside_full_nodes()
-    next(iter(scheduler.scheduler.core.gangs)).uninterrupted = True
+    next(iter(scheduler.scheduler.core.gangs)).keeps_nodes = True
     scheduler.observe(plain("p", cpu="5"), plain("q"))
 
     assert bound_before_the_gang(scheduler) == ["q"]
@@ -263,20 +263,41 @@ def beside_a_gang(plain_policy: str, *, cpu: str = "2") -> Rig:
     return scheduler
 
 
+@pytest.mark.parametrize("keeps_nodes", [False, True])
 @pytest.mark.parametrize("waiting", ["layers", "devices"])
-def test_a_pod_that_is_not_decided_beside_members_interrupts_the_attempt(waiting: str) -> None:
-    """Before, it waited for the end of the attempt."""
-    scheduler = beside_a_gang(LAYERED if waiting == "layers" else KUBE_DEFAULT)
+def test_a_pod_that_is_not_decided_beside_members_interrupts_the_attempt(
+    waiting: str, keeps_nodes: bool
+) -> None:
+    """Before, it waited for the end of the attempt, and later for that of one that followed a lost one."""
+    scheduler = beside_a_gang(LAYERED if waiting == "layers" else KUBE_DEFAULT, cpu="9")
+    attempts_pause(scheduler).gang.keeps_nodes = keeps_nodes
+    while len(attempts_pause(scheduler).search.fits) < 4:
+        decide_until_pause(scheduler)
     spec = claiming("c") if waiting == "devices" else {}
 
     scheduler.observe(pod("p", scheduler="plain", cpu="1m", spec=spec))
-    for _ in range(20):
+    while not (begun := [*scheduler.of(c.Bind), *scheduler.of(c.Prebind)]):
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
-    assert [each.name for each in (*scheduler.of(c.Bind), *scheduler.of(c.Prebind))] == ["p"]
+    assert [each.name for each in begun] == ["p"]
 
 
-def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_not_interrupted() -> None:
+@pytest.mark.parametrize("waiting", ["layers", "devices"])
+def test_a_pod_that_would_take_a_node_of_members_waits_after_a_lost_attempt(waiting: str) -> None:
+    scheduler = beside_a_gang(LAYERED if waiting == "layers" else KUBE_DEFAULT, cpu="3")
+    attempts_pause(scheduler).gang.keeps_nodes = True
+    while len(attempts_pause(scheduler).search.fits) < 6:
+        decide_until_pause(scheduler)
+    spec = claiming("c") if waiting == "devices" else {}
+
+    scheduler.observe(pod("p", scheduler="plain", cpu="2500m", spec=spec))
+    scheduler.settle()
+
+    assert len(scheduler.of(c.Bind)) == 8
+    assert "p" not in scheduler.placements()
+
+
+def test_an_attempt_that_an_interruption_took_a_node_from_begins_again() -> None:
     scheduler = beside_a_gang(LAYERED + "filter node_affinity\n")
     while len(attempts_pause(scheduler).search.fits) < 3:
         decide_until_pause(scheduler)
@@ -288,26 +309,26 @@ def test_an_attempt_that_an_interruption_took_a_node_from_begins_again_and_is_no
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
     assert scheduler.placements() == {"p": taken}
-    assert entry.uninterrupted
+    assert entry.keeps_nodes
     scheduler.observe(node("n9", cpu="2"))
     scheduler.pass_time(5)
     assert len(scheduler.placements()) == 9
-    assert not entry.uninterrupted
+    assert not entry.keeps_nodes
 
 
-def test_a_gang_that_lost_an_attempt_is_not_interrupted_after_it_has_yielded_either() -> None:
+def test_a_gang_that_lost_an_attempt_keeps_its_nodes_after_it_has_yielded_too() -> None:
     """Whoever lets it yield could make it lose each other attempt."""
     scheduler = beside_members(BY_PRIORITY, cpu="4")
     entry = attempts_pause(scheduler).gang
-    entry.uninterrupted = True
+    entry.keeps_nodes = True
     scheduler.observe(*impossible("ahead"))
 
     while entry.state is QueueState.ATTEMPTING:
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
-    assert entry.state is QueueState.ACTIVE and entry.uninterrupted
+    assert entry.state is QueueState.ACTIVE and entry.keeps_nodes
     scheduler.settle()
-    assert len(scheduler.placements()) == 8 and not entry.uninterrupted
+    assert len(scheduler.placements()) == 8 and not entry.keeps_nodes
 
 
 def in_an_interruption() -> Rig:

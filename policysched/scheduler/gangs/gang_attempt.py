@@ -30,6 +30,7 @@ from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_
 from policysched.scheduler.gangs.gang_limits import (
     DomainBudget,
     over_budget_message,
+    refused_by_interrupted,
     refused_by_quotas,
     too_expensive,
     unless_cut_off,
@@ -135,7 +136,8 @@ class GangAttempts:
         placed = search.fits if enough and search.shortage is None else []
         if placed and self._yields(gang, was_last, now_ns):
             return
-        if not placed and not gang.overdue and devices_go_on_at_once(self._core, gang, counted=False):
+        goes_on = not placed and not gang.overdue and devices_go_on_at_once(self._core, gang, counted=False)
+        if goes_on or (yield from refused_by_interrupted(self._core, gang, placed, now_ns)):
             self.state.counted.undo(gang)
             gang.ordered_last = was_last
             return
@@ -174,9 +176,6 @@ class GangAttempts:
         if preemption is None or reclaims_none:
             withdraw_gang_nominations(self._core, gang, now_ns)
         yield from self._parking.park(gang, search, bool(placed), needed, preemption, now_ns)
-        missed = sorted(gang.missed_events.items(), key=lambda each: each[0].value)
-        for event, cause in missed:
-            self._core.queue.open_group(gang.id, now_ns, event, cause)
         if self.state.counted.are_outdated(gang):
             self._enqueuer.refresh_gang(gang, now_ns, "PodAdd")
 

@@ -1,6 +1,6 @@
 """Limits on the attempt of a gang as a whole, in steps: the decision budget of its members together, and quotas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from policysched.cluster.devices.pod_selectors import too_many_selectors_message
@@ -8,6 +8,7 @@ from policysched.evaluate import TopologyDomain
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.scheduler.attempt_result import (
     AttemptFailure,
+    AttemptSuccess,
     continue_device_search,
     reject_device_search,
     reject_for_quota,
@@ -152,3 +153,15 @@ def refused_by_quotas(core: SchedulerCore, gang: QueuedGang) -> Steps[GangSearch
         charges=charges,
         admitted_count=admitted,
     )
+
+
+def refused_by_interrupted(
+    core: SchedulerCore, gang: QueuedGang, placed: Sequence[tuple[PendingPod, AttemptSuccess]], now_ns: int
+) -> Steps[bool]:
+    """Whether gangs whose attempts are interrupted keep it from its nodes, or from evictions. It was put back then."""
+    kept = core.kept_nodes
+    if kept is None:
+        return False
+    if not placed:
+        return kept.put_off_evictions(gang, now_ns)
+    return (yield from kept.refuse(gang, [(pod, success.node) for pod, success in placed], now_ns))

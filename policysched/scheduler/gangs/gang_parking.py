@@ -106,6 +106,9 @@ class GangParking:
             core.quotas.wait(gang.id, gang.policy, search.refused_at, search.charges, count)
         if charges:
             core.quotas.gang_admitted(gang.id, gang.policy, charges, count)
+        missed = sorted(gang.missed_events.items(), key=lambda each: each[0].value)
+        for event, cause in missed:
+            core.queue.open_group(gang.id, now_ns, event, cause)
 
     def _charges_that_take_back(self, gang: QueuedGang, search: GangSearchResult) -> Steps[list[QuotaCharge]]:
         """Of all members, if the gang might take back quota once placements of others have it refused. It is not yet."""

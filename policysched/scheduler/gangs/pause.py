@@ -10,7 +10,7 @@ have had, in the order: members placed before the pause, pods, later members. Wh
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -35,7 +35,7 @@ from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
-from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost
+from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost, run_to_completion
 
 _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, ...]]
 """The nominated pods with their nodes, and the holds on capacity."""
@@ -44,7 +44,8 @@ _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, .
 @dataclass(slots=True, eq=False)
 class Pause:
     """`cost_left`: what decisions about others may cost. `overtaking`: whether pods behind the gang in its policy are
-    decided too; `may_nest`: gangs, too. `search`: with the members that have a node on the overlay."""
+    decided too; `may_nest`: gangs may interrupt the attempt, but those that were `refused`, as they would take nodes of its members.
+    `search`: with the members that have a node on the overlay."""
 
     core: SchedulerCore
     pod_attempts: PodAttempts
@@ -54,6 +55,7 @@ class Pause:
     cost_left: int
     overtaking: bool
     may_nest: bool = True
+    refused: set[QueueEntry] = field(default_factory=set)
     cluster_changed: bool = False
     interrupts: bool = False
     failed: list[tuple[PendingPod, int, bool]] = field(default_factory=list)
@@ -76,6 +78,9 @@ class Pause:
 
     _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
+
+    _beside: set[PodUid] = field(default_factory=set)
+    """Pods of attempts that interrupted this one and left the members their nodes."""
 
     _nominated_to: set[NodeName] = field(default_factory=set)
     """Nodes that pods were nominated to since then."""
@@ -163,7 +168,9 @@ class Pause:
             self.search.overlay, self.cluster_changed = None, True
         for name, (node, pods) in self._seen.items():
             now_node, now_pods = self._look_at(name)
-            if now_node is not node or any(pods.get(uid) is not pod for uid, pod in now_pods.items()):
+            if now_node is not node or any(
+                pods.get(uid) is not pod for uid, pod in now_pods.items() if uid not in self._beside
+            ):
                 changed.add(name)
         changed |= self._nominated_to & self._seen.keys()
         self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
@@ -234,8 +241,17 @@ class Pause:
         if self.cost_left <= 0:
             return None
         beside = [(pause.gang, pause.overtaking) for pause in (self, *others)]
-        with_gangs = self.may_nest and self._may_be_interrupted
-        return self.core.queue.pop_beside(beside, self._waiting_policies, with_gangs=with_gangs)
+        namespaces = {gang.namespace for gang, _ in beside}
+
+        def may_interrupt(gang: QueueEntry) -> bool:
+            return (
+                self.may_nest
+                and not self.search.evicts
+                and gang.namespace not in namespaces
+                and gang not in self.refused
+            )
+
+        return self.core.queue.pop_beside(beside, self._waiting_policies, may_interrupt)
 
     def decide(self, entry: QueueEntry, now_ns: int) -> bool:
         """Decide about an entry that was just popped, or put it back, or leave it to an attempt that interrupts this one
@@ -260,44 +276,44 @@ class Pause:
             return False
         may_reclaim = refusal is not None and refusal.account.plan.allows_preemption
         if may_reclaim or not self._can_be_decided(pod):
-            self.interrupts = self._may_be_interrupted
+            self.interrupts = not self.search.evicts and not (may_reclaim and self.gang.keeps_nodes)
             if not self.interrupts:
                 self._wait(pod)
             return False
         pod.attempts += 1
         success = self._find_node(pod, now_ns) if early is None else None
         if success is not None:
-            self._assume(pod, success, now_ns)
+            kept, placed = core.kept_nodes, [(pod, success.node)]
+            if kept is not None and run_to_completion(kept.refuse(pod, placed, now_ns)):
+                self.wait_for(pod)
+            else:
+                self._assume(pod, success, now_ns)
             return False
         alone = None if early is not None else attempts.evaluate(pod, None, now_ns)
         if isinstance(alone, AttemptSuccess):
             pod.attempts -= 1
             self._wait(pod)
             return False
-        may_preempt = alone is not None and alone.node_count > 0 and self._may_preempt(pod)
-        pod.attempts -= may_preempt
-        if may_preempt and self._may_be_interrupted:
+        may_preempt = alone is not None and alone.node_count > 0 and self.may_preempt(pod)
+        if may_preempt and not (self.gang.keeps_nodes or self.search.evicts):
+            pod.attempts -= 1
             self.interrupts = True
             return False
-        self.enqueuer.back_off(pod, now_ns)
-        self.failed.append((pod, pod.backoff_until_ns, may_preempt))
+        self.back_off(pod, now_ns, may_preempt=may_preempt)
         return True
 
-    def _may_preempt(self, pod: PendingPod) -> bool:
-        """Whether an attempt of the pod might evict others. It would back off in the pauses of one gang after the other."""
-        lowest = self.core.cache.ledger.lowest_priority
-        is_higher = lowest is not None and lowest < pod.pod.priority
-        return (
-            is_higher
-            and pod.pod.preemption_policy != "Never"
-            and self.core.plan(pod.policy).allows_preemption
-        )
+    def back_off(self, pod: PendingPod, now_ns: int, *, may_preempt: bool) -> None:
+        """No node takes the pod."""
+        pod.attempts -= may_preempt
+        self.enqueuer.back_off(pod, now_ns)
+        self.failed.append((pod, pod.backoff_until_ns, may_preempt))
 
-    @property
-    def _may_be_interrupted(self) -> bool:
-        """For an attempt as if there were no gang. It may take a node of a member, so that the search starts again: once. A search
-        with victims ends for such pods by itself."""
-        return not (self.gang.uninterrupted or self.search.evicts)
+    def may_preempt(self, entry: QueueEntry) -> bool:
+        """Whether an attempt of the entry might evict others. It would back off in the pauses of one gang after the other."""
+        lowest = self.core.cache.ledger.lowest_priority
+        is_higher = lowest is not None and lowest < entry.priority
+        can_evict = entry.representative_pod.preemption_policy != "Never" or isinstance(entry, QueuedGang)
+        return is_higher and can_evict and self.core.plan(entry.policy).allows_preemption
 
     def _assume(self, pod: PendingPod, success: AttemptSuccess, now_ns: int) -> None:
         quotas = self._quotas_for(pod)
@@ -346,8 +362,47 @@ class Pause:
         )
 
     def _wait(self, pod: PendingPod) -> None:
-        self._waiting_policies.add(pod.policy)
+        self.wait_for(pod)
         self.core.queue.put_back(pod)
+
+    def wait_for(self, entry: QueueEntry) -> None:
+        """An entry that was put back waits, with those behind it: a pod until the pause is over, and a gang until the attempt is."""
+        if isinstance(entry, PendingPod):
+            self._waiting_policies.add(entry.policy)
+        else:
+            self.refused.add(entry)
+
+    def takes_nodes(self, placed: Sequence[tuple[PendingPod, NodeName]], now_ns: int) -> Steps[bool]:
+        """Whether pods of an attempt that interrupts this one would take what the members have: they do not fit beside them, the quotas
+        do not admit them beside them, or both reserve volumes or devices."""
+        core, search, attempts = self.core, self.search, self.pod_attempts
+        reserves = any(success.prebind_work is not None for _, success in search.fits)
+        self.note_changes()
+        search.overlay = yield from present_overlay(core, self.gang, search)
+        added, usage = list[PodUid](), None if self._quotas is None else self._quotas.trial()
+        try:
+            for pod, node in placed:
+                if reserves and (pod.pod.claims or uses_devices(pod.pod)):
+                    return True
+                if usage is not None and pod.policy == self.gang.policy:
+                    if core.quotas.refusal(pod.pod, usage) is not None:
+                        return True
+                    usage.add(core.quotas.charge_of(pod.pod))
+                yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
+                with self._overlay_for(pod) as overlay:
+                    yield from attempts.warm_up(pod, now_ns, overlay)
+                    if not isinstance(attempts.evaluate(pod, overlay, now_ns, OneNode(node)), AttemptSuccess):
+                        return True
+                search.overlay.add_pod(pod.pod, node)
+                added.append(pod.uid)
+        finally:
+            for uid in added:
+                search.overlay.remove_pod(uid)
+        return False
+
+    def note_placed(self, pods: Iterable[PendingPod]) -> None:
+        """They take no nodes of the members, which need not be evaluated again for them."""
+        self._beside |= {pod.uid for pod in pods}
 
     def _overlay_for(self, pod: PendingPod) -> AbstractContextManager[Overlay]:
         """The cluster with the members, and with what is nominated as this pod sees it."""

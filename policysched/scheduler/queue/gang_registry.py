@@ -62,6 +62,7 @@ class QueuedGang(QueueEntry):
         "domains_tried",
         "holds",
         "id",
+        "keeps_nodes",
         "min_resources",
         "missed_events",
         "mode",
@@ -72,7 +73,6 @@ class QueuedGang(QueueEntry):
         "restarted_ns",
         "search_progress",
         "terms",
-        "uninterrupted",
         "unqueued_members",
         "was_restarted",
         "yields_first",
@@ -93,7 +93,7 @@ class QueuedGang(QueueEntry):
         self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
         self.missed_events: dict[ClusterEvent, str | None] = {}  # in pauses, with the `cause` of `requeue`
-        self.uninterrupted = False  # no other attempt interrupts the next one: the last one was lost to one
+        self.keeps_nodes = False  # for its members: the last attempt was lost to another one
         self.disagreement_reported = False
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources

@@ -32,6 +32,8 @@ from policysched.scheduler.queue.parked_entries import ParkedEntries
 from policysched.scheduler.queue.parked_groups import EquivalenceKey, ParkedGroup, ParkedGroups, RuleCounts
 from policysched.scheduler.queue.sliced_wake_ups import WAKE_UPS_PER_SLICE
 
+_Gangs = Sequence[tuple[QueueEntry, bool]]
+
 
 class SchedulingQueue:
     """Pods and gangs by state; `queue.entries` draws the states.
@@ -111,22 +113,20 @@ class SchedulingQueue:
         return head
 
     def pop_beside(
-        self, gangs: Sequence[tuple[QueueEntry, bool]], except_policies: Collection[str], *, with_gangs: bool
+        self, gangs: _Gangs, except_policies: Collection[str], may_interrupt: Callable[[QueueEntry], bool]
     ) -> QueueEntry | None:
-        """The next pod, or gang of another namespace, that may be attempted while the attempts of the gangs are paused. It is the first of its
-        policy, and nothing that it waits for is ahead of it. `gangs`: and whether those behind may overtake."""
-        namespaces = {gang.namespace for gang, _ in gangs}
+        """The next entry that may be attempted while the attempts of the gangs are paused, if it is a pod or `may_interrupt`. It is the first
+        of its policy, and nothing that it waits for is ahead of it. `gangs`: and whether those behind may overtake."""
         heads = [
             head
             for policy, head in self._active.heads().items()
             if policy not in except_policies
-            and (isinstance(head, PendingPod) or (with_gangs and head.namespace not in namespaces))
+            and (isinstance(head, PendingPod) or may_interrupt(head))
             and all(overtaking or self._is_before(head, gang) for gang, overtaking in gangs)
             and not (self._backoff.precedes(head) or self._groups.has_before(head))
             and self._active.first_before(head) is None
         ]
-        first = self._active.first_of(heads)
-        if first is not None:
+        if (first := self._active.first_of(heads)) is not None:
             self._active.discard(first)
             first.state = QueueState.DETACHED
         return first
