@@ -404,6 +404,7 @@ class AttemptRunner:
             search,
             limits.gang_piece_cost_max,
             overtaking,
+            attempt.devices,
             may_nest,
             attempt.refused,
         )

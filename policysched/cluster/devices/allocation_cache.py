@@ -411,17 +411,23 @@ class AllocationCache:
 
     def _still_holds(self, claims: Sequence[ResourceClaim], node: Node, cached: CachedOutcome) -> bool:
         """Whether the node still has the devices of an accepted result, which is up to date then."""
-        stamp = self._stamps.of_node(node.name)
-        if isinstance(cached.outcome, DeviceSearchResult) and cached.stamp[2] == stamp[2]:  # the same classes
-            search = self._begin_search(claims, node, None)
-            try:
-                slices = self._stamps.of_slices(node.name)
-                if search.still_holds(cached.outcome, same_slices=cached.slices == slices):
-                    cached.stamp = stamp
-                    return True
-            except DeviceSearchFailed:
-                pass  # too many steps
-        return False
+        stamp, slices = self._stamps.of_node(node.name), self._stamps.of_slices(node.name)
+        if not isinstance(cached.outcome, DeviceSearchResult) or cached.stamp[2] != stamp[2]:  # other classes
+            return False
+        holds = self.still_has(claims, node, None, cached.outcome, cached.slices == slices)
+        cached.stamp = stamp if holds else cached.stamp
+        return holds
+
+    def still_has(
+        self,
+        claims: Sequence[ResourceClaim],
+        node: Node,
+        overlay: DeviceOverlay | None,
+        found: DeviceSearchResult,
+        same_slices: bool,
+    ) -> bool:
+        """Whether what was found for these claims, with the present classes, is free. `same_slices`: since then."""
+        return self._begin_search(claims, node, overlay).still_holds(found, same_slices=same_slices)
 
     def _pools_of(self, node: Node) -> tuple[DevicePool, ...]:
         stamp = self._stamps.of_slices(node.name)

@@ -62,6 +62,14 @@ Found = Generator[None, None, bool]
 """Part of a search. It yields when a piece is over."""
 
 
+def _offers(known: ResourceSlice, chosen: ChosenDevice) -> bool:
+    """Whether the slice has the device as it was chosen. Drivers publish slices again when another device of theirs changes."""
+    return known is chosen.slice or (
+        chosen.device in known.devices
+        and known.accessible_nodes_of(chosen.device) == chosen.slice.accessible_nodes_of(chosen.device)
+    )
+
+
 class DeviceSearch:
     """For these claims on a node. `result`: None if the node cannot satisfy all of them. `steps`: so far."""
 
@@ -128,6 +136,12 @@ class DeviceSearch:
     def still_holds(self, found: DeviceSearchResult, *, same_slices: bool) -> bool:
         """Whether what an earlier search found is free now. Instead of `advance`. `same_slices`: the node has the devices that it
         had then; otherwise all of them may be more."""
+        try:
+            return self._has(found, same_slices=same_slices)
+        except DeviceSearchFailed:
+            return False  # too many steps
+
+    def _has(self, found: DeviceSearchResult, *, same_slices: bool) -> bool:
         self._taken.constraints = [[] for _ in self._claims]  # they hold as long as the devices are the same
         pools = {pool.id: pool for pool in self._pools}
         for claim, devices in enumerate(found.devices):
@@ -135,7 +149,7 @@ class DeviceSearch:
                 if chosen.option.all_devices is not None and not same_slices:
                     return False
                 pool = pools.get(PoolId(chosen.id.driver, chosen.id.pool))
-                if pool is None or not any(known is chosen.slice for known in pool.slices):
+                if pool is None or not any(_offers(known, chosen) for known in pool.slices):
                     return False
                 if not self._taken.take(claim, chosen.option, pool, chosen.slice, chosen.device, must=False):
                     return False

@@ -73,6 +73,21 @@ class AvailableDevices:
             return self._devices.allocation_cache.search_uncached(claims, node, self._overlay)
         return self._devices.allocation_cache.find(claims, node, self._overlay, specs)
 
+    def still_has(self, choice: DeviceChoice, node: Node, *, same_slices: bool) -> bool:
+        """Whether the devices that were chosen on the node are free, or allocated to the same claims. `same_slices`: since then."""
+        claims = []
+        for claim, allocation in choice.allocated:
+            now = self.allocation(claim.key)
+            if now is None:
+                claims.append(claim)
+            elif now != allocation:
+                return False
+        found = choice.found
+        if found is None or len(found.devices) != len(claims):
+            return not claims
+        cache = self._devices.allocation_cache
+        return cache.still_has(claims, node, self._overlay, found, same_slices)
+
     def groups(
         self, claims: Sequence[ResourceClaim], nodes: Sequence[Node | None], specs: Specs
     ) -> Generator[None, None, Groups]:

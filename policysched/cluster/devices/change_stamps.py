@@ -69,6 +69,11 @@ class DeviceChangeStamps:
         and classes."""
         return self._nodes.get(node, 0), self._shared, self._classes
 
+    @property
+    def last(self) -> int:
+        """Grows with each change, of claims too."""
+        return self._last_stamp
+
     def of_slices(self, node: NodeName) -> tuple[int, int]:
         """The stamp of the devices that the node can use, allocated or not."""
         return self._slices.get(node, 0), self._shared_slices

@@ -40,6 +40,14 @@ class DeviceOverlay:
         else:
             self.node_changes[node] = state_after(self.node_changes.get(node, 0), allocation)
 
+    @property
+    def change_count(self) -> int:
+        return len(self._changes)
+
+    def changes_since(self, count: int) -> set[NodeName | None]:
+        """The nodes whose devices were reserved after so many changes; None: devices that several nodes can use."""
+        return set(self._changes[count:])
+
     def changes_since_search(self, specs: Specs) -> set[NodeName | None]:
         """Since the last call for these specs."""
         searched, self._searched[specs] = self._searched.get(specs, 0), len(self._changes)

@@ -381,7 +381,8 @@ def choose_devices(
             reserved.append(claim)
         if has_binding_conditions(allocation):
             awaited.append(claim.key)
-    return DeviceChoice(tuple(allocated), tuple(reserved), mapped, tuple(awaited))
+    found = outcome.search_result
+    return DeviceChoice(tuple(allocated), tuple(reserved), mapped, tuple(awaited), found)
 
 
 def unbindable_claims(devices: PodResourceClaims, now_ns: int, timeout_s: int) -> frozenset[ResourceClaimKey]:

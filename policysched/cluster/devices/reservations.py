@@ -6,8 +6,9 @@ unallocated ──reserve (a pod is assumed)──► reserved ──mark_writte
     └──────────────────────────────────────────┘
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from policysched.cluster.devices.allocator import DeviceSearchResult
 from policysched.cluster.devices.extended_resources import ExtendedResourceMapping
 from policysched.model.devices import DeviceAllocation, ResourceClaim
 from policysched.model.identifiers import PodUid, ResourceClaimKey
@@ -23,13 +24,15 @@ class DeviceChoice:
     `allocated`: claims to allocate, with their allocations; one may have to be created first, for
     extended resources. `reserved`: allocated claims to reserve for the pod.
     `extended_resource_mappings`: how the containers use the created claim. `awaiting_binding`:
-    claims whose devices must be bound before the pod is.
+    claims whose devices must be bound before the pod is. `found`: what the search found for the claims
+    without an allocation.
     """
 
     allocated: tuple[tuple[ResourceClaim, DeviceAllocation], ...] = ()
     reserved: tuple[ResourceClaim, ...] = ()
     extended_resource_mappings: tuple[ExtendedResourceMapping, ...] = ()
     awaiting_binding: tuple[ResourceClaimKey, ...] = ()
+    found: DeviceSearchResult | None = field(default=None, compare=False, repr=False)
 
     def __bool__(self) -> bool:
         return bool(self.allocated or self.reserved or self.awaiting_binding)

@@ -7,13 +7,16 @@ when devices that several nodes share change. Replicas of a pod then recompute a
 
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.cluster.devices.search_limits import SEARCH_CONTINUES, STEPS_EXCEEDED
 from policysched.evaluate.columns.column_kinds import Array
+from policysched.model.identifiers import NodeName
 from policysched.model.nodes import Node
 
 
@@ -42,6 +45,8 @@ class ChangeLoggedRows(Protocol):
 
     @property
     def log_end(self) -> int: ...
+
+    def row(self, name: NodeName) -> int | None: ...
 
     def touched_since(self, position: int) -> tuple[set[int], set[int]] | None: ...
 
@@ -75,6 +80,8 @@ class _CachedColumn:
 class DeviceRejectionCache:
     def __init__(self) -> None:
         self._columns: OrderedDict[Hashable, _CachedColumn] = OrderedDict()
+        self._overlay: DeviceOverlay | None = None
+        self._on_overlay: dict[Hashable, _CachedColumn] = {}
 
     def column_for(
         self,
@@ -114,4 +121,37 @@ class DeviceRejectionCache:
             del self._columns[spec]  # a search that was cut short does not predict the next one
         elif len(self._columns) > _CACHED_COLUMNS_MAX:
             self._columns.popitem(last=False)
+        return column
+
+    def column_on(
+        self,
+        overlay: DeviceOverlay,
+        rows: ChangeLoggedRows,
+        spec: Hashable,
+        revision: Hashable,
+        of_cluster: DeviceRejectionCodes,
+        rejections: DeviceRejections,
+    ) -> DeviceRejectionCodes:
+        """The same beside what an overlay reserves. Kept while the cluster does not change, for the latest overlay: an evaluation asks
+        several times, and members of a gang reserve devices one after the other."""
+        if self._overlay is not overlay:
+            self._overlay, self._on_overlay = overlay, {}
+        cached, revision = self._on_overlay.get(spec), (revision, rows.log_end)
+        if cached is None or cached.revision != revision:
+            cached = _CachedColumn(deepcopy(of_cluster), 0, revision)
+        changed, cached.position = overlay.changes_since(cached.position), overlay.change_count
+        changed_rows = [rows.row(name) for name in changed if name is not None]
+        groups: Sequence[Sequence[int]] = [(row,) for row in changed_rows if row is not None]
+        if None in changed:
+            groups = rejections.groups(rows.nodes[: rows.size])
+        column = cached.rejection_codes
+        for group in groups:
+            node = rows.nodes[group[0]]
+            if node is not None:
+                column.codes[list(group)] = column.code(rejections.of_node(node))
+        is_cut_short = any(each is not None and each.reason == SEARCH_CONTINUES for each in column.rejections)
+        if is_cut_short:
+            self._on_overlay.pop(spec, None)
+        else:
+            self._on_overlay[spec] = cached
         return column

@@ -17,6 +17,7 @@ from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.columns import Array, Columns
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
+from policysched.model.nodes import Node
 from policysched.model.pods import Placement, Pod
 
 
@@ -45,6 +46,7 @@ class Overlay:
         self.claim_use_deltas: Counter[VolumeClaimKey] = Counter()
         self.volume_reservations = VolumeReservations()
         self.device_reservations = DeviceOverlay()
+        self._devices_stamp = columns.available_devices.stamp
         self.pods = HypotheticalPlacedPods(lambda: columns.placed_pods)
 
     def add_pod(self, pod: Pod, node: NodeName) -> None:
@@ -87,8 +89,12 @@ class Overlay:
     def follow(self) -> bool:
         """Apply what changed in the cluster since the last call; forget removed pods that are gone. Returns false if the overlay
         cannot be used any more: an added pod is on a node by now, a removed one changed or moved, or the node of one is gone.
-        Changed nodes are read again, since a new overlay takes long. Only for an overlay without reservations."""
-        columns = self._columns
+        Nor can it if devices changed, and some are reserved here: those of one node may be used by several now.
+        Changed nodes are read again, since a new overlay takes long."""
+        columns, devices_stamp = self._columns, self._devices_stamp
+        self._devices_stamp = columns.available_devices.stamp
+        if self.device_reservations.allocations and self._devices_stamp != devices_stamp:
+            return False
         touched, self._position = columns.touched_since(self._position), columns.log_end
         if touched is None:
             return False
@@ -158,12 +164,16 @@ class Overlay:
 
     def reserve_devices(self, choice: DeviceChoice) -> None:
         """Reserve devices on this overlay."""
-        before = dict(self.device_reservations.node_changes)
-        self._columns.available_devices.add_to_overlay(self.device_reservations, choice)
-        for name, state in self.device_reservations.node_changes.items():
-            row = self._columns.row(name)
-            if row is not None and state != before.get(name):
+        reservations, before = self.device_reservations, self.device_reservations.change_count
+        self._columns.available_devices.add_to_overlay(reservations, choice)
+        for name in sorted(filter(None, reservations.changes_since(before))):
+            if (row := self._columns.row(name)) is not None:
                 self.log.append(row)
+
+    def still_has(self, choice: DeviceChoice, node: Node, *, same_slices: bool) -> bool:
+        """Whether devices that were chosen for claims are free, in the cluster and here. `same_slices`: since they were."""
+        available = self._columns.available_devices.with_overlay(self.device_reservations)
+        return available.still_has(choice, node, same_slices=same_slices)
 
     @property
     def usages(self) -> dict[int, NodeUsage]:

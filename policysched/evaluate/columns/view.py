@@ -5,7 +5,6 @@ changes of an overlay if there is one.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -203,18 +202,11 @@ class View:
         rejections = columns.device_rejections.column_for(
             columns, spec, revision, available.stamp, rejections_in(available)
         )
-        if overlay is None or not (overlay.node_changes or overlay.shared_changes):
-            return replace(rejections, codes=rejections.codes[self.rows])
-        rejections, on_overlay = deepcopy(rejections), rejections_in(available.with_overlay(overlay))
-        if overlay.shared_changes:
-            groups = on_overlay.groups(columns.nodes[: columns.size])
-        else:
-            changed = map(columns.row, overlay.node_changes)
-            groups = [(row,) for row in changed if row is not None]
-        for group in groups:
-            node = columns.nodes[group[0]]
-            if node is not None:
-                rejections.codes[list(group)] = rejections.code(on_overlay.of_node(node))
+        if overlay is not None and (overlay.node_changes or overlay.shared_changes):
+            on_overlay = rejections_in(available.with_overlay(overlay))
+            rejections = columns.device_rejections.column_on(
+                overlay, columns, spec, revision, rejections, on_overlay
+            )
         return replace(rejections, codes=rejections.codes[self.rows])
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:

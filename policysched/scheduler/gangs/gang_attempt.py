@@ -386,7 +386,7 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
-            self._pauses.search = search if usage is None and not search.has_reservations else None
+            self._pauses.search = search if usage is None else None
             pauses_before = self._pauses.count
             class_cost = evaluated.cost(equivalence_keys[pod.uid], len(search.fits))
             yield class_cost + evaluation_cost(len(core.cache.nodes), operations)
@@ -422,7 +422,6 @@ class GangAttempts:
                 prebind_work = self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
                 if prebind_work is not None:
                     result = replace(result, prebind_work=prebind_work)
-                    search.has_reservations |= bool(prebind_work.devices)
                 search.fits.append((pod, result))
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
             else:

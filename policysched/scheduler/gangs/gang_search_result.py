@@ -48,7 +48,7 @@ class GangSearchResult:
     )  # that are not on the overlay, from these nodes
     wanted: object = None  # what the gang needs, as far as it can change in a pause
     overlay: Overlay | None = None  # with the members that have a node; None: to be made again
-    # On the overlay, of devices, with victims also of volumes: it cannot follow the cluster in a pause.
+    # Of devices or volumes beside victims, whose members are not asked in a pause whether they keep them.
     has_reservations: bool = False
     evicts: bool = False
     operations: int = 0  # of the members that were evaluated

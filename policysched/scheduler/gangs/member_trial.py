@@ -47,7 +47,7 @@ class MemberTrial:
         for victim in self._removed:
             overlay.remove_pod(victim.uid)
         self._search.fits.clear()
-        self._search.overlay, self._search.has_reservations = overlay, False
+        self._search.overlay = overlay
         self._quotas = (
             present_quotas(self._core, self._gang, self._search)
             if self._usage is None
@@ -66,12 +66,11 @@ class MemberTrial:
         core, pauses, search = self._core, self._pauses, self._search
         if self._usage is not None:
             return False
-        if not search.has_reservations:
-            pauses.search = search
-            yield 0
-            if pauses.count:
-                yield from lower_rules(core, pod, pauses.now_ns)
-            pauses.search = None
+        pauses.search = search
+        yield 0
+        if pauses.count:
+            yield from lower_rules(core, pod, pauses.now_ns)
+        pauses.search = None
         has_changed, pauses.cluster_changed = pauses.cluster_changed, False
         if has_changed:
             search.overlay = yield from present_overlay(core, self._gang, search)
@@ -109,8 +108,6 @@ class MemberTrial:
             success = replace(success, prebind_work=work)
         else:
             add_member(self._overlay, pod, success)
-        work = success.prebind_work
-        self._search.has_reservations |= work is not None and bool(work.devices)
         self._search.fits.append((pod, success))
         yield from ()
         return success

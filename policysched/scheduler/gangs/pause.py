@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from policysched.cluster.devices.pod_claims import uses_devices
+from policysched.cluster.devices.search_limits import SearchAllowance
 from policysched.evaluate import OneNode, Overlay, RemainingNodes
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
@@ -31,12 +32,15 @@ from policysched.scheduler.gangs.gang_overlay import (
     with_nominations_of,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
+from policysched.scheduler.gangs.member_devices import keeps_devices, same_but_devices
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost, run_to_completion
 
+_KEEPS_DEVICES_COST = 5
+"""About 50 µs, where devices changed that the member could use."""
 _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, ...]]
 """The nominated pods with their nodes, and the holds on capacity."""
 
@@ -45,7 +49,7 @@ _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, .
 class Pause:
     """`cost_left`: what decisions about others may cost. `overtaking`: whether pods behind the gang in its policy are
     decided too; `may_nest`: gangs may interrupt the attempt, but those that were `refused`, as they would take nodes of its members.
-    `search`: with the members that have a node on the overlay."""
+    `search`: with the members that have a node on the overlay. `devices`: what the attempt may spend on the search for them."""
 
     core: SchedulerCore
     pod_attempts: PodAttempts
@@ -54,6 +58,7 @@ class Pause:
     search: GangSearchResult
     cost_left: int
     overtaking: bool
+    devices: SearchAllowance
     may_nest: bool = True
     refused: set[QueueEntry] = field(default_factory=set)
     cluster_changed: bool = False
@@ -67,6 +72,7 @@ class Pause:
     _nominations: _Nominations = ((), ())
     _namespace: object = None
     _volumes_stamp: int = 0
+    _devices_stamp: int = 0
     _quotas: QuotaUsage | None = None
     """With the members that have a node, and the pods that were decided beside them. None: there are none."""
 
@@ -89,6 +95,7 @@ class Pause:
         self._version, self._nominations = self._current_version(), self._current_nominations()
         self._namespace = self.core.cache.namespaces.get(self.gang.namespace)
         self._volumes_stamp = self.core.cache.volumes.stamp
+        self._devices_stamp = self.core.cache.devices.stamps.last
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
         self._seen = {success.node: self._look_at(success.node) for _, success in self.search.fits}
 
@@ -103,13 +110,14 @@ class Pause:
             self.note_changes()
             self._ends = self.ends_attempt(now_ns)
         cost = 0
-        while cost_max is None or cost < cost_max:
-            try:
-                cost += next(self._ends)
-            except StopIteration as end:
-                self._ends = None
-                ends: bool = end.value
-                return ends
+        with self.core.cache.devices.allocation_cache.limited(self.devices):
+            while cost_max is None or cost < cost_max:
+                try:
+                    cost += next(self._ends)
+                except StopIteration as end:
+                    self._ends = None
+                    ends: bool = end.value
+                    return ends
         return None
 
     def ends_attempt(self, now_ns: int) -> Steps[bool]:
@@ -174,23 +182,34 @@ class Pause:
                 changed.add(name)
         changed |= self._nominated_to & self._seen.keys()
         self.search.overlay = yield from present_overlay(self.core, self.gang, self.search)
-        if not changed:
+        since, stamp = self._devices_stamp, self.core.cache.devices.stamps.last
+        if not changed and stamp == since:
             return True
         overlay, domain = gang_overlay(self.core, self.gang), self.search.domain
         yield from remove_victims(self.core, overlay, self.search)
-        for pod, success in self.search.fits:
+        for index, (pod, success) in enumerate(self.search.fits):
+            if index % VISITS_PER_PIECE == VISITS_PER_PIECE - 1:
+                yield VISITS_PER_PIECE
+            if stamp != since and uses_devices(pod.pod):
+                yield _KEEPS_DEVICES_COST
+                if not keeps_devices(self.core, pod.pod, success, overlay, since):
+                    return False
             if success.node in changed:
                 if domain is not None and not domain.has(self.core.cache.nodes[success.node].labels):
                     return False
                 yield evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
                 if not self._is_lowered(pod, now_ns):
                     return False  # to lower the rules of many members at once takes seconds: a new search has steps
+                if uses_devices(pod.pod):
+                    yield from self.pod_attempts.warm_up(pod, now_ns, overlay)
                 result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
                 if not isinstance(result, AttemptSuccess):
                     return False
-                if self.pod_attempts.prebind_work(pod, success.node, overlay, now_ns) != success.prebind_work:
+                work = self.pod_attempts.prebind_work(pod, success.node, overlay, now_ns)
+                if not same_but_devices(success.prebind_work, work):
                     return False  # other volumes are left there
             add_member(overlay, pod, success)
+        self._devices_stamp = stamp
         self._nominated_to.clear()
         self._seen |= {name: self._look_at(name) for name in changed}
         self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
@@ -226,7 +245,8 @@ class Pause:
 
     def _current_version(self) -> object:
         """Shares tell of pods on nodes that are not known, too: a victim may be there, with the rest of its gang."""
-        return self.core.evaluator.version, self.core.cache.shares.version
+        cache = self.core.cache
+        return self.core.evaluator.version, cache.shares.version, cache.devices.stamps.last
 
     def _current_nominations(self) -> _Nominations:
         """What the overlay has beside the members."""
