@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from policysched.evaluate import evaluation
+from policysched.evaluate.columns.label_columns import LabelColumns
 from policysched.evaluate.columns.placed_pods import HypotheticalPlacedPods, PlacedPods
 from policysched.evaluate.columns.pod_classes import PodClass, PodClassTable, PodMatcher
 from policysched.evaluate.columns.view import View
@@ -133,13 +134,13 @@ def test_a_selector_over_all_classes_selects_what_it_selects_one_by_one(seed: in
 
 
 def test_a_planted_requirement_on_an_absent_label_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    restrict = PodClassTable._restrict
+    restrict = LabelColumns.restrict
 
-    def wrong(self: PodClassTable, mask: object, requirement: SelectorRequirement) -> None:
+    def wrong(self: LabelColumns, mask: object, requirement: SelectorRequirement) -> None:
         if requirement.operator != "DoesNotExist":
             restrict(self, mask, requirement)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(PodClassTable, "_restrict", wrong)
+    monkeypatch.setattr(LabelColumns, "restrict", wrong)
 
     with pytest.raises(AssertionError):
         for seed in range(200):

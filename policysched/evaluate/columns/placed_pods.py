@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from policysched.evaluate.columns.existing_terms import ExistingTerms
 from policysched.evaluate.columns.gang_members import GangMembers, HypotheticalGangMembers
+from policysched.evaluate.columns.namespace_scopes import NamespaceTable
 from policysched.evaluate.columns.pod_changes import Changes, PodChanges
 from policysched.evaluate.columns.pod_classes import (
     NamespaceScope,
@@ -31,12 +32,10 @@ from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.nodes import Node
 from policysched.model.pods import Pod
-from policysched.model.selectors import SelectorByKey
 
 _EMPTY_SIZE_MAX = 256  # of classes without pods (`PodClass.size`)
 _CACHE_ENTRIES_MAX = 4096
-_VALUES_PER_ENTRY, _NAMES_PER_ENTRY = 16, 64  # more of them count as further entries
-_FEW_VALUES = 16  # of a namespace selector: up to this many are compared one by one
+_VALUES_PER_ENTRY = 16  # more of them count as further entries
 _CLASSES_AT_ONCE = 1_024  # of those that are dropped or moved, a millisecond or two
 _OVERLAY_SUMS_MAX = 512  # each distinct member of a gang has some
 
@@ -65,6 +64,8 @@ class PlacedPods:
         self._tallies = Tallies(self._table)
         self._resolved_scopes: dict[PodSelector, NamespaceScope] = {}
         self._resolved_size = 0
+        self._namespace_table: NamespaceTable | None = None
+        self._table_version = 0
 
     # ── queries ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -86,17 +87,23 @@ class PlacedPods:
             return None
         scope = self._resolved_scopes.get(selector)
         if scope is None:
+            scope = self._selectable_namespaces().select(namespace_selector, selector.namespaces)
             values = sum(len(requirement.values) + 1 for requirement in namespace_selector.requirements)
-            is_long = values > _FEW_VALUES
-            selector_in_use = SelectorByKey(namespace_selector) if is_long else namespace_selector
-            selects = selector_in_use.selects
-            matching = (name for name, namespace in self._namespaces.items() if selects(namespace.labels))
-            scope = frozenset((*selector.namespaces, *matching))
-            self._resolved_size += 1 + values // _VALUES_PER_ENTRY + len(scope) // _NAMES_PER_ENTRY
+            self._resolved_size += scope.size + values // _VALUES_PER_ENTRY
             if self._resolved_size > _CACHE_ENTRIES_MAX:
                 self._forget_scopes()
             self._resolved_scopes[selector] = scope
         return scope
+
+    def _selectable_namespaces(self) -> NamespaceTable:
+        """Brought up to date, for the first selector after a change."""
+        table = self._namespace_table
+        if table is None or table.is_worn:
+            table = self._namespace_table = NamespaceTable(self._namespaces)
+        elif self._table_version != self.namespaces_version:
+            table.update(self._namespaces)
+        self._table_version = self.namespaces_version
+        return table
 
     def tally(self, matcher: PodMatcher) -> MatchedPodCounts:
         return self._tallies.get(matcher)
@@ -115,17 +122,12 @@ class PlacedPods:
             if selector.label_selector is not None:
                 scope = self.resolve_scope(selector)
                 selected = self._table.selected(scope, selector.label_selector, if_unknown=if_unknown)
-                weights[selected] += weight
+                weights += selected * float(weight)
         return weights
 
     def weights_by_row(self, weights_by_class: CountArray) -> CountArray:
         """float64[capacity]: the sum over the pods of each row of the weights of their classes."""
-        by_row = np.zeros(self.capacity)
-        for index in np.flatnonzero(weights_by_class).tolist():
-            weight = weights_by_class[index]
-            for row, count in self._table.classes[index].rows.items():
-                by_row[row] += weight * count
-        return by_row
+        return self._tallies.weights_by_row(weights_by_class, self.capacity)
 
     def terms_selecting(
         self, namespace: str, labels: Mapping[str, str]

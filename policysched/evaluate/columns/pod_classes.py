@@ -4,21 +4,20 @@ A decision about a pod with many terms compares each with every class. As arrays
 microseconds for thousands of classes; class by class it takes milliseconds.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policysched.evaluate.columns.interner import Interner
+from policysched.evaluate.columns.label_columns import LabelColumns, LabelValues
+from policysched.evaluate.columns.namespace_scopes import SelectedNamespaces
+from policysched.evaluate.columns.selector_table import Mask
 from policysched.evaluate.columns.term_groups import TermGroup
 from policysched.model.pods import Pod
-from policysched.model.selectors import LabelSelector, SelectorRequirement, requirement_holds
+from policysched.model.selectors import LabelSelector, requirement_holds
 
-NamespaceScope = frozenset[str] | None
-"""Names of namespaces; None: all."""
-
-Mask = NDArray[np.bool_]
+NamespaceScope = frozenset[str] | SelectedNamespaces | None
+"""Namespaces by name, or as a selector selects them; None: all."""
 
 _LABELS_PER_UNIT, _VALUES_PER_UNIT = 8, 16
 
@@ -102,38 +101,11 @@ class PodClass:
             counted.class_count -= 1
 
 
-class _LabelValues:
-    """The classes that have a value of some kind, in order, and the codes of the values."""
-
-    __slots__ = ("_arrays", "_codes", "_indexes", "values")
-
-    def __init__(self) -> None:
-        self.values: Interner[str] = Interner()
-        self._indexes: list[int] = []
-        self._codes: list[int] = []
-        self._arrays: tuple[NDArray[np.intp], NDArray[np.int32]] | None = None
-
-    def append(self, index: int, value: str) -> None:
-        self._indexes.append(index)
-        self._codes.append(self.values.code(value))
-        self._arrays = None
-
-    def indexes(self, values: Iterable[str] | None = None) -> NDArray[np.intp]:
-        """The classes with one of the values (None: with any)."""
-        if self._arrays is None:
-            self._arrays = np.array(self._indexes, np.intp), np.array(self._codes, np.int32)
-        indexes, codes = self._arrays
-        if values is None:
-            return indexes
-        wanted = [self.values.find(value) for value in values]
-        return indexes[codes == wanted[0] if len(wanted) == 1 else np.isin(codes, wanted)]
-
-
 class PodClassTable:
     def __init__(self) -> None:
         self.classes: list[PodClass] = []
-        self._namespaces = _LabelValues()
-        self._labels: dict[str, _LabelValues] = {}
+        self._namespaces = LabelValues()
+        self._labels = LabelColumns()
         self._terminating: list[int] = []
         self._with_unknown_labels: list[int] = []
         self._unknown_mask: Mask | None = None  # cached
@@ -152,11 +124,7 @@ class PodClassTable:
             self._terminating.append(index)
         if pod_class.has_unknown_labels:
             self._with_unknown_labels.append(index)
-        for key, value in pod_class.labels.items():
-            values = self._labels.get(key)
-            if values is None:
-                values = self._labels[key] = _LabelValues()
-            values.append(index, value)
+        self._labels.append(index, pod_class.labels)
 
     def mask(self, matcher: PodMatcher) -> Mask:
         """bool by class index: as `PodMatcher.matches`, for all classes."""
@@ -171,15 +139,17 @@ class PodClassTable:
         """bool by class index: which classes one selector selects. As `PodClass.is_selected`."""
         if scope is None:
             mask = np.ones(len(self.classes), np.bool_)
+        elif isinstance(scope, SelectedNamespaces):
+            mask = scope.by_code(self._namespaces.values).take(self._namespaces.codes())
         else:
-            mask = self._only(self._namespaces.indexes(scope))
+            mask = self._only(self._namespaces.with_value(scope))
         for requirement in selector.requirements:
             if not self._with_unknown_labels:
-                self._restrict(mask, requirement)
+                self._labels.restrict(mask, requirement)
                 continue
             unknown = self._unknown(requirement.key)
             may_be_selected = mask & unknown
-            self._restrict(mask, requirement)
+            self._labels.restrict(mask, requirement)
             mask[unknown] = False
             if if_unknown:
                 mask |= may_be_selected
@@ -189,33 +159,12 @@ class PodClassTable:
         """The classes that may have a label with this key which is not known."""
         if self._unknown_mask is None:
             self._unknown_mask = self._only(np.array(self._with_unknown_labels, np.intp))
-        labels = self._labels.get(key)
-        if labels is None:
+        known = self._labels.with_key(key)
+        if known is None:
             return self._unknown_mask
         unknown = self._unknown_mask.copy()
-        unknown[labels.indexes()] = False
+        unknown[known] = False
         return unknown
-
-    def _restrict(self, mask: Mask, requirement: SelectorRequirement) -> None:
-        """Clear the classes that do not meet the requirement."""
-        labels = self._labels.get(requirement.key)
-        match requirement.operator:
-            case "In" | "Exists" if labels is None:
-                mask[:] = False
-            case "In":
-                assert labels is not None
-                mask &= self._only(labels.indexes(requirement.values))
-            case "Exists":
-                assert labels is not None
-                mask &= self._only(labels.indexes())
-            case "NotIn" if labels is not None:
-                mask[labels.indexes(requirement.values)] = False
-            case "DoesNotExist" if labels is not None:
-                mask[labels.indexes()] = False
-            case "NotIn" | "DoesNotExist":
-                pass
-            case "Gt" | "Lt":
-                raise AssertionError(f"a label selector has no operator {requirement.operator}")
 
     def _only(self, indexes: NDArray[np.intp]) -> Mask:
         mask = np.zeros(len(self.classes), np.bool_)

@@ -81,8 +81,12 @@ class Tallies:
 
     def sum_up(self, matcher: PodMatcher) -> CountArray:
         """float64 by row: all pods that the matcher matches."""
+        return self.weights_by_row(self._table.mask(matcher))
+
+    def weights_by_row(self, weights: NDArray[Any], row_count: int = 0) -> CountArray:
+        """float64 by row, at least `row_count` rows: the sum over all pods of the `weights` of their classes."""
         indexes, rows, deltas = self.changes.all()
-        by_row = np.bincount(rows, weights=deltas * self._table.mask(matcher)[indexes])
+        by_row = np.bincount(rows, deltas * weights[indexes], row_count)
         return by_row.astype(np.float64, copy=False)  # without pods they are integers
 
     def replace_table(self, table: PodClassTable) -> None:
