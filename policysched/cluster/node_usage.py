@@ -13,6 +13,9 @@ MANY_PORTS: UsedPort = ("", 0)
 UsedDisk = tuple[tuple[str, ...], bool]
 """An identity of a disk, and whether its use is read-only."""
 
+FURTHER_PODS = "further pods"
+"""Requested by a stand-in of many pods: how many it counts as beside itself. No resource can have this name."""
+
 REQUESTED_MAX = 2**62 - 1
 """Upper limit of a reported total, so that one more request of so much can be added within int64."""
 
@@ -40,6 +43,11 @@ class NodeUsage:
     def subtract(self, pod: Pod) -> None:
         self._adjust(pod, -1)
         del self.pods[pod.uid]
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods are on the node."""
+        return min(len(self.pods) + self.requested.get(FURTHER_PODS, 0), REQUESTED_MAX)
 
     def requested_capped(self, resource: str) -> int:
         """The total of a resource as rules read it, at most REQUESTED_MAX. The total itself stays

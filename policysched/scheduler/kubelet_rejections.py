@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.node_usage import FURTHER_PODS, REQUESTED_MAX
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import NodeName, PodUid
 from policysched.model.nodes import Node
@@ -35,9 +36,8 @@ NAMESPACE_SHARE = 4
 """The rejections of one namespace hold back at most one node in this many, and may always hold back one."""
 OWNER_SHARE = 8
 """The same for the pods of one controller. A pod without one is its own owner."""
-HELD_PODS_MAX = 110
-"""Stand-ins of a node, as many as a kubelet runs pods unless configured: a node may claim room for 2**63 pods, and each decision
-visits every stand-in (6 us)."""
+STAND_INS_MAX = 100
+"""Of a node, which can list any number of resources: each decision visits every stand-in (6 us)."""
 
 _PODS = "pods"
 _COUNTED_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage", _PODS})
@@ -227,20 +227,19 @@ class KubeletRejections:
             core.queue.requeue({ClusterEvent.ASSIGNED_POD_DELETE}, now_ns, cause=cause)
 
     def _pods_of(self, name: NodeName) -> tuple[HeldCapacity, ...]:
-        """What is held back of the node as pods, for each priority at least one."""
+        """What is held back of the node, as a stand-in for each priority."""
         amounts: dict[tuple[int, bool], dict[str, int]] = {}
         for resource, hold in sorted(self._holds.get(name, {}).items()):
             if hold.amount:
                 amounts.setdefault((hold.priority, hold.repeat_count > 1), {})[resource] = hold.amount
         holds: list[HeldCapacity] = []
         for (priority, is_repeated), requests in sorted(amounts.items()):
-            count = min(requests.pop(_PODS, 1), HELD_PODS_MAX)
+            further_pods = requests.pop(_PODS, 1) - 1
+            if further_pods:
+                requests[FURTHER_PODS] = min(further_pods, REQUESTED_MAX)
             uid = f"capacity-hold/{name}/{priority}/{'again' if is_repeated else 'first'}"
-            holds += [
-                HeldCapacity(_stand_in(f"{uid}/{number}", priority, {} if number else requests), is_repeated)
-                for number in range(count)
-            ]
-        return tuple(holds[-HELD_PODS_MAX:])  # of the highest priorities
+            holds.append(HeldCapacity(_stand_in(uid, priority, requests), is_repeated))
+        return tuple(holds[-STAND_INS_MAX:])  # of the highest priorities
 
     def _hold_ns(self, hold: _CapacityHold) -> int:
         first_ns = round(self._core.limits.rejection_hold_s * SECOND_NS)

@@ -302,7 +302,7 @@ class ScoringRequestedColumn(_UsageAmountColumn):
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class PodCountColumn(_UsageAmountColumn):
     def read(self, node: Node, usage: NodeUsage, codes: Interners) -> int:
-        return len(usage.pods)
+        return usage.pod_count
 
 
 @dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)

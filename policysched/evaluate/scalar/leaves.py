@@ -116,7 +116,7 @@ def _queue_fact(name: str) -> ScalarFunction:
 def _node_total(name: str, key: str) -> ScalarFunction:
     match name, key:
         case ("pods", _) | ("requested", "pods"):
-            return lambda context: len(_usage(context).pods)
+            return lambda context: _usage(context).pod_count
         case "requested", resource:
             return lambda context: _usage(context).requested_capped(resource)
         case "free", resource:

@@ -163,7 +163,7 @@ def pod_count(where: ScalarFunction | None) -> ScalarFunction:
     def evaluate(context: EvalContext) -> EvalValue:
         assert context.usage is not None, "the context has no node to count pods on"
         if where is None:
-            return len(context.usage.pods)
+            return context.usage.pod_count
         return sum(where(context.with_other_pod(other)) is True for other in context.usage.pods.values())
 
     return evaluate
