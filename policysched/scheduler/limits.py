@@ -22,8 +22,8 @@ class SchedulerLimits:
     gang_report_delay_s: a gang with too few members is reported after this long.
     rekey_pods_max: pods that one call of `decide` evaluates at most for a policy text that is about to take over.
     decision_records_max: records of `/decisions`.
-    repeat_evictions_max: after this many evictions of recreated pods of one owner within
-        `repeat_evictions_window_s`, the owner's pods are not evicted for a while.
+    repeat_evictions_max: after this many evictions of recreated pods of one owner, in vain or in turn, within
+        `repeat_evictions_window_s`, the pods of that namespace do not evict the owner's pods for a while.
     eviction_forbidden_retry_s: time without evictions after the API server forbade one.
     extender_answer_age_max_s: an older answer of an extender is requested again.
     extender_retry_s: a pod that extenders rejected on every node is tried again after this long without an event.

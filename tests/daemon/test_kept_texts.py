@@ -63,7 +63,7 @@ def owner_of_a_pod_with_a_default_selector() -> Callable[[str], object]:
 
 def owner_of_a_victim() -> Callable[[str], object]:
     breaker = EvictionBreaker(SchedulerLimits())
-    return lambda text: breaker.record(pod("gone", owner=("v1", "Thing", text)), 1)
+    return lambda text: breaker.record(pod("gone", owner=("v1", "Thing", text)), pod("high"), 1)
 
 
 @pytest.mark.parametrize("reader", [owner_of_a_pod_with_a_default_selector, owner_of_a_victim])

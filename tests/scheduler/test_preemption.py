@@ -1,6 +1,7 @@
 """Preemption of single pods: victims, nominations and messages."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -14,7 +15,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
@@ -540,31 +541,84 @@ def test_an_own_nomination_holds_until_the_watch_shows_it() -> None:
     assert rig.placements() == {"high": "a"}
 
 
-def test_eviction_of_pods_that_are_evicted_repeatedly_is_suspended() -> None:
-    limits = SchedulerLimits(repeat_evictions_max=2, repeat_evictions_window_s=600)
-    rig = Rig(ANY, node("a"), limits=limits)
+TWO_EVICTIONS = SchedulerLimits(repeat_evictions_max=2, repeat_evictions_window_s=600)
+
+
+def recreated(rig: Rig, name: str, **more: object) -> Pod:
+    """Of a controller, created now."""
+    return replace(
+        pod(name, **{"cpu": "3", "owner": ("apps/v1", "ReplicaSet", "web"), **more}), created_ns=rig.now_ns
+    )
+
+
+def test_evictions_in_vain_are_suspended_for_a_while() -> None:
+    """Whenever the preemptor has made room, somebody else takes it, and the victim is created again later."""
+    rig = Rig(ANY, node("a"), high("vain", cpu="3"), limits=TWO_EVICTIONS)
 
     def round_of(number: int) -> int:
-        """A controller's new pod is on the node, and a pod that wants its room comes."""
-        made = pod(f"r{number}", cpu="3", priority=1, scheduler="x")
-        made = replace(made, owner_kind="ReplicaSet", owner_name="web", created_ns=rig.now_ns)
         before = len(evictions(rig))
-        rig.observe(placed(made, "a"), high(f"h{number}"))
-        rig.pass_time(1)
+        rig.observe(placed(recreated(rig, f"r{number}", priority=1, scheduler="x"), "a"))
+        rig.pass_time(70)
         if len(evictions(rig)) > before:
+            taker = placed(pod(f"taker{number}", cpu="3", priority=200, scheduler="x"), "a")
+            rig.handle(e.PodUpdated(taker))
             carry_out(rig)
-        rig.pass_time(10)
-        rig.handle(e.PodDeleted(high(f"h{number}").uid), e.PodDeleted(made.uid))
-        rig.pass_time(10)
+            rig.pass_time(10)
+            rig.handle(e.PodDeleted(taker.pod.uid))
+        else:
+            rig.handle(e.PodDeleted(pod(f"r{number}").uid))
         return len(evictions(rig)) - before
 
+    rig.observe(placed(pod("first-taker", cpu="3", priority=200, scheduler="x"), "a"))
+    rig.handle(e.PodDeleted(pod("first-taker").uid))
     evicted = [round_of(number) for number in range(4)]
-    rig.pass_time(700)
-    later = round_of(9)
 
     assert evicted == [1, 1, 1, 0]
-    assert later == 1
     assert [report.reason for report in rig.of(c.ReportPolicyEvent)] == ["PreemptionStopped"]
+
+
+def breaker_after(
+    rounds: int, victim: Callable[[int], Pod], preemptor: Callable[[int], Pod]
+) -> EvictionBreaker:
+    breaker = EvictionBreaker(TWO_EVICTIONS)
+    for at in range(rounds):
+        breaker.record(victim(at), preemptor(at), at)
+    return breaker
+
+
+def of(owner: str, at: int, namespace: str = "default") -> Pod:
+    made = pod(f"{owner}{at}", namespace=namespace, owner=("apps/v1", "ReplicaSet", owner) if owner else None)
+    return replace(made, created_ns=at)
+
+
+@pytest.mark.parametrize("owner", ["other", ""], ids=["of a controller", "without a controller"])
+def test_pods_that_evict_each_other_in_turn_are_suspended(owner: str) -> None:
+    """Each preemptor was created in place of an evicted pod."""
+    breaker = EvictionBreaker(TWO_EVICTIONS)
+    for at in range(1, 9, 2):
+        breaker.record(of("web", at - 1), of(owner, at), at)
+        breaker.record(of(owner, at), of("web", at + 1), at + 1)
+
+    assert breaker.blocks(of("web", 9), "default", 10)
+    assert not breaker.blocks(of("web", 9), "default", 10 + 600 * SECOND_NS)
+    assert (
+        breaker.next_time_ns("default", 10)
+        == breaker._histories["default", "ReplicaSet", "web"].counted_ns["default"][0] + 600 * SECOND_NS
+    )
+
+
+def test_recreated_pods_are_evicted_by_any_number_of_pods_that_are_bound() -> None:
+    """Otherwise a controller whose pods were restarted once would be protected from whoever has a higher priority."""
+    breaker = breaker_after(60, lambda at: of("web", at), lambda at: of("important", at))
+
+    assert not breaker.blocks(of("web", 61), "default", 61)
+
+
+def test_who_evicts_its_own_pods_protects_them_from_no_other_namespace() -> None:
+    breaker = breaker_after(60, lambda at: of("web", at), lambda _: of("vain", 0))
+
+    assert breaker.blocks(of("web", 61), "default", 61)
+    assert not breaker.blocks(of("web", 61), "friend", 61)
 
 
 class NeverVisited(OrderedDict[Any, Any]):
@@ -581,11 +635,11 @@ def test_the_breaker_visits_no_owners_for_each_pod_that_may_be_a_victim() -> Non
     breaker = EvictionBreaker(SchedulerLimits())
     victims = [pod(f"v{number}", owner=("v1", "Thing", f"v{number}")) for number in range(2_000)]
     for victim in victims:
-        breaker.record(victim, 1)
+        breaker.record(victim, pod("high"), 1)
 
     breaker._histories = NeverVisited(breaker._histories)
-    breaker._blocked_until_ns = NeverVisited(breaker._blocked_until_ns)
-    blocked = [breaker.blocks(victim, 2) for victim in victims]
+    breaker._blocked_until_ns["default"] = NeverVisited()
+    blocked = [breaker.blocks(victim, "default", 2) for victim in victims]
 
     assert not any(blocked)
 

@@ -89,6 +89,30 @@ def test_the_least_important_borrowers_go_first_and_no_more_than_needed() -> Non
     assert victims(rig) == ["mid"]  # low is spared: mid alone is enough
 
 
+@pytest.mark.parametrize(("elsewhere", "evicted"), [("3", []), ("4", ["large", "small"])])
+def test_small_pods_within_an_amount_are_not_evicted_beside_a_large_one_that_borrows(
+    elsewhere: str, evicted: list[str]
+) -> None:
+    """The large one is all that `a` borrows if it uses 3 cpu elsewhere. The small one would be entitled to come back."""
+    text = TEAMS.replace("filter node_resources_fit", "filter node_resources_fit\nfilter node_affinity")
+    rig = Rig(text, node("n", cpu="3", labels={"here": "yes"}), node("m", cpu="100", labels={"here": "no"}))
+    here, there = {"here": "yes"}, {"here": "no"}
+    running(
+        rig,
+        [
+            pod("large", namespace="a", cpu="2", node_selector=here),
+            pod("small", namespace="a", cpu="1", node_selector=here),
+            pod("elsewhere", namespace="a", cpu=elsewhere, node_selector=there, priority=9),
+        ],
+        pods("b", 4, node_selector=there),
+    )
+
+    rig.observe(pod("own", namespace="c", cpu="3", node_selector=here))
+    rig.settle()
+
+    assert sorted(victims(rig)) == evicted
+
+
 def test_no_pod_is_evicted_for_a_pod_that_would_borrow() -> None:
     rig = Rig(TEAMS, node("n", cpu="100"))
     running(rig, pods("a", 8), pods("b", 4))
@@ -538,9 +562,7 @@ def test_a_pod_of_another_entity_and_the_same_spec_does_not_keep_an_entitled_one
     assert rig.placements()["own"] == "n"
 
 
-def test_who_takes_back_one_quota_and_borrows_in_another_keeps_what_it_took_from_borrowers() -> None:
-    """The controller of the victim creates it again, and the queue has it first."""
-    text = """\
+ORGS_AND_TEAMS = """\
 policy test version 1
 filter node_resources_fit
 quota org by pod.labels["org"] else "none" {
@@ -551,19 +573,38 @@ quota org by pod.labels["org"] else "none" {
 quota team by pod.labels["team"] else "none" {
   "a" { cpu = 8 borrow any }
   "b" { cpu = 0 borrow any }
+  "c" { cpu = 0 borrow any }
   others { cpu = 0 }
 }
 """
-    rig = Rig(text, node("n", cpu="100"))
+
+
+def beside_pods_of_y(team: str) -> Rig:
+    """A pod is entitled in its organisation, whose amount pods of the team in `y` use, and borrows in its own team."""
+    rig = Rig(ORGS_AND_TEAMS, node("n", cpu="100"))
     running(
-        rig, [pod(f"y{index}", cpu="2", labels={"org": "y", "team": "a"}, priority=10) for index in range(2)]
+        rig, [pod(f"y{index}", cpu="2", labels={"org": "y", "team": team}, priority=10) for index in range(2)]
     )
     rig.observe(pod("own", cpu="2", labels={"org": "x", "team": "b"}))
     rig.settle()
+    return rig
+
+
+def test_who_borrows_in_one_quota_takes_nothing_back_in_another_from_its_owners() -> None:
+    """They would take back in their quota what it borrows there, in turns."""
+    rig = beside_pods_of_y("a")
+
+    assert victims(rig) == []
+    assert "; 2 pods are kept by quotas, because this pod would borrow" in (rig.pending_message("own") or "")
+
+
+def test_who_takes_back_one_quota_and_borrows_in_another_keeps_what_it_took_from_borrowers() -> None:
+    """The controller of the victim creates it again, and the queue has it first."""
+    rig = beside_pods_of_y("c")
     (evicted,) = victims(rig)
     rig.handle(e.Evicted(pod("own").uid, (pod(evicted).uid,)))
 
-    rig.observe(pod("again", cpu="2", labels={"org": "y", "team": "a"}, priority=10))
+    rig.observe(pod("again", cpu="2", labels={"org": "y", "team": "c"}, priority=10))
     rig.handle(e.PodDeleted(pod(evicted).uid))
     rig.pass_time(60)
 

@@ -121,13 +121,13 @@ class GangBindFailures:
     def _obstacle(self, gang: QueuedGang, members: tuple[Pod, ...], now_ns: int) -> Obstacle:
         """They are evicted together or not at all."""
         core, evictions = self._core, self._preemption.evictions
-        later_ns = max(now_ns + _RECHECK_NS, evictions.resumes_ns(now_ns) or 0)
+        later_ns = max(now_ns + _RECHECK_NS, evictions.resumes_ns(gang.namespace, now_ns) or 0)
         for pod in members:
             if core.permissions.protects(gang.policy, pod, core.namespace_of(pod)):
                 return Obstacle(
                     f"they keep their nodes, because the settings protect {pod.name} from eviction"
                 )
-            if evictions.is_eviction_blocked(pod, now_ns):
+            if evictions.breaker.blocks(pod, pod.namespace, now_ns):
                 effect = f"they are evicted later, because pods like {pod.name} were evicted too often"
                 return Obstacle(effect, later_ns)
         if evictions.is_forbidden(now_ns):

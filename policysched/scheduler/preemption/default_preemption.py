@@ -58,7 +58,6 @@ from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.queue.refused_binds import BINDS_REFUSED, gang_evicts_after_ns
-from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.steps import Steps
 from policysched.scheduler.unschedulable_message import unavailable_message
 
@@ -66,8 +65,6 @@ CHOICES_MAX = 4
 """Searches of one attempt, each without the victims that were too many before. Nothing else is decided meanwhile."""
 
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
-# Owners that borrow by then may be evicted, and their placements wake no preemptor.
-_OWNERS_RETRY_NS = 60 * SECOND_NS
 Uids = Collection[PodUid]
 
 
@@ -114,7 +111,7 @@ class DefaultPreemption:
         allowed = eviction_rights(core, pod, now_ns, self.evictions.refused, owners)
         if self._victims_terminating(value, dry_run, allowed):
             return self._no_preemption(pod.policy, VICTIMS_TERMINATING, claims=claims)
-        blocked_until_ns = self.evictions.breaker.next_time_ns(now_ns)
+        blocked_until_ns = self.evictions.breaker.next_time_ns(value.namespace, now_ns)
         lowest = core.cache.ledger.lowest_priority
         if lowest is None or lowest >= value.priority:
             chosen, reasons = None, no_evictable_pods(dry_run, len(core.cache.nodes)).reasons
@@ -132,7 +129,7 @@ class DefaultPreemption:
                 dry_run,
                 lambda victim: (
                     allowed(victim)
-                    and not self.evictions.breaker.blocks(victim, now_ns)
+                    and not self.evictions.breaker.blocks(victim, value.namespace, now_ns)
                     and not (owners is not None and owners.keep(victim))
                 ),
                 cluster,
@@ -143,7 +140,10 @@ class DefaultPreemption:
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
             goes_on_ns = now_ns + _GOES_ON_NS if NOT_SEARCHED in reasons else None
             expiry_ns = earlier_ns(
-                blocked_until_ns, allowed.next_change_ns, goes_on_ns, _owners_retry_ns(owners, now_ns)
+                blocked_until_ns,
+                allowed.next_change_ns,
+                goes_on_ns,
+                None if owners is None else owners.retry_ns(now_ns),
             )
             return self._no_preemption(pod.policy, message, expiry_ns, claims)
         yield from self.evict(pod, chosen, now_ns)
@@ -215,7 +215,8 @@ class DefaultPreemption:
             add_to_overlay,
             rights_of,
             lambda victim: (
-                self.evictions.breaker.blocks(victim, clock()) or (owners is not None and owners.keep(victim))
+                self.evictions.breaker.blocks(victim, gang.namespace, clock())
+                or (owners is not None and owners.keep(victim))
             ),
             rights.clear,
         )
@@ -225,8 +226,8 @@ class DefaultPreemption:
                 return self._no_preemption(gang.policy, message)
             case NoGangPlacement(message, retry_ns=retry_ns):
                 times = [each.next_change_ns for each in rights.values()]
-                times += [retry_ns, _owners_retry_ns(owners, now_ns)]
-                until_ns = earlier_ns(self.evictions.breaker.next_time_ns(now_ns), *times)
+                times += [retry_ns, None if owners is None else owners.retry_ns(now_ns)]
+                until_ns = earlier_ns(self.evictions.breaker.next_time_ns(gang.namespace, now_ns), *times)
                 return self._no_gang_preemption(gang, message, until_ns, clock())
             case GangPlacement() as placement:
                 excess = () if owners is None else owners.beyond(placement.victims)
@@ -357,7 +358,3 @@ class DefaultPreemption:
 
     def _started_ns(self, uid: PodUid) -> int | None:
         return self._core.cache.pods[uid].started_ns
-
-
-def _owners_retry_ns(owners: QuotaOwners | None, now_ns: int) -> int | None:
-    return now_ns + _OWNERS_RETRY_NS if owners is not None and owners.kept else None

@@ -72,9 +72,7 @@ class EvictionRights:
         if self._refused:
             message = f"{message} {_pods_are(self._refused)} passed over for a while, because deletions were refused."
         if self._owners is not None and self._owners.kept:
-            message = (
-                f"{message} {_pods_are(self._owners.kept)} kept by quotas, because this pod would borrow."
-            )
+            message = f"{message} {self._owners.explain()}."
         return message
 
 

@@ -77,13 +77,11 @@ class EvictionTracker:
         """Whether the API server refused an eviction for lack of permission not long ago."""
         return now_ns < self.forbidden_until_ns
 
-    def resumes_ns(self, now_ns: int) -> int | None:
-        """When evictions that are forbidden or blocked now are tried again."""
-        return self.forbidden_until_ns if self.is_forbidden(now_ns) else self.breaker.next_time_ns(now_ns)
-
-    def is_eviction_blocked(self, victim: Pod, now_ns: int) -> bool:
-        """Whether pods like the victim were evicted too often."""
-        return self.breaker.blocks(victim, now_ns)
+    def resumes_ns(self, namespace: str, now_ns: int) -> int | None:
+        """When evictions by pods of the namespace that are forbidden or blocked now are tried again."""
+        if self.is_forbidden(now_ns):
+            return self.forbidden_until_ns
+        return self.breaker.next_time_ns(namespace, now_ns)
 
     # ── the beginning ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -103,7 +101,7 @@ class EvictionTracker:
             )
             if victim.uid not in leaving and victim.uid not in eviction.counted:
                 eviction.counted.add(victim.uid)
-                warning = self.breaker.record(victim, eviction.decided_ns)
+                warning = self.breaker.record(victim, eviction.pod, eviction.decided_ns)
                 eviction.warnings += [] if warning is None else [warning]
         if len(eviction.first_names) < _NAMES_MAX:
             eviction.first_names.append(victim.full_name)

@@ -15,7 +15,11 @@ from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
-from policysched.scheduler.preemption.nominations import competing_nominations, nominated_overlay
+from policysched.scheduler.preemption.nominations import (
+    competing_nominations,
+    nominated_overlay,
+    pods_judged_together,
+)
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
 from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
 from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
@@ -119,9 +123,7 @@ class QuotaPreemption:
             if placement is not None:
                 yield from self._preemption.evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
-        return (
-            NoPreemption("") if search is None else self._not_now(gang.policy, search, now_ns, failures or ())
-        )
+        return NoPreemption("") if search is None else self._not_now(gang, search, now_ns, failures or ())
 
     def _placement_by_node(
         self,
@@ -149,7 +151,7 @@ class QuotaPreemption:
         search.take(kept)
         charges = [core.quotas.charge_of(member.pod.pod) for member in placement.members]
         victims = yield from search.find(charges, kept)
-        if victims is None:
+        if victims is None or search.beyond(blocked, victims):
             return None
         taken = {victim.uid for victim in kept}
         return _with_victims(placement.members, [victim for victim in victims if victim.uid not in taken])
@@ -169,20 +171,28 @@ class QuotaPreemption:
     def _without_reclaim(
         self, pod: PendingPod, failure: AttemptFailure, search: ReclaimSearch, now_ns: int
     ) -> AttemptFailure:
-        later = self._not_now(pod.policy, search, now_ns)
-        return failure.without_preemption(failure.message, later.valid_until_ns, later.requeue_events)
+        later, kept = self._not_now(pod, search, now_ns), search.owners.explain()
+        message = f"{failure.message}; {kept}" if kept else failure.message
+        return failure.without_preemption(message, later.valid_until_ns, later.requeue_events)
 
     def _not_now(
-        self, policy: str, search: ReclaimSearch, now_ns: int, failures: Collection[AttemptFailure] = ()
+        self,
+        entry: PendingPod | QueuedGang,
+        search: ReclaimSearch,
+        now_ns: int,
+        failures: Collection[AttemptFailure] = (),
     ) -> NoPreemption:
         """No pod is evicted: others may be evicted later, or the members fit without the victims (`failures`)."""
-        times = [search.rights.next_change_ns, self._preemption.evictions.resumes_ns(now_ns)]
+        times = [search.rights.next_change_ns, self._preemption.evictions.resumes_ns(entry.namespace, now_ns)]
         times.append(search.evicts_after_ns if now_ns < search.evicts_after_ns else None)
+        times.append(search.owners.retry_ns(now_ns))
         times += [failure.valid_until_ns for failure in failures]
         return NoPreemption(
             "",
             min((time for time in times if time is not None), default=None),
-            self._core.plan(policy).victim_events.union(*(failure.requeue_events for failure in failures)),
+            self._core.plan(entry.policy).victim_events.union(
+                *(failure.requeue_events for failure in failures)
+            ),
         )
 
     def _searches(
@@ -225,14 +235,18 @@ class QuotaPreemption:
             now_ns,
         )
         own_gang = () if gang is None else gang.terms.keys()
+        owners = core.quotas.owners_against(pod.policy, lambda: pods_judged_together(core, value))
+        assert owners is not None, f"{pod.policy} has no quotas"
         return ReclaimSearch(
             core,
             core.quotas.accounts[pod.policy],
             rights,
+            owners,
             lambda victim: (
                 victim.uid not in own_gang
                 and rights(victim)
-                and not self._preemption.evictions.is_eviction_blocked(victim, now_ns)
+                and not owners.keep(victim)
+                and not self._preemption.evictions.breaker.blocks(victim, value.namespace, now_ns)
             ),
             self._preemption.evictions.leaving.as_seen_by(value.namespace),
             self._preemption.evictions.is_leaving,
@@ -275,7 +289,9 @@ class QuotaPreemption:
             return None
         search.take(chosen.victims)
         victims = yield from search.find((charge,), kept=chosen.victims)
-        return None if victims is None else replace(chosen, victims=victims)
+        if victims is None or search.beyond(blocked, victims):
+            return None
+        return replace(chosen, victims=victims)
 
     def _evict(
         self, pod: PendingPod, candidate: Candidate, failure: AttemptFailure, now_ns: int

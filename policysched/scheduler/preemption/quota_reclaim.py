@@ -25,6 +25,7 @@ from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
 from policysched.scheduler.quotas.quota_account import ChargedPod, QuotaAccount
+from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage, summed
 from policysched.scheduler.steps import Steps
 
@@ -37,14 +38,15 @@ Blocked = Collection[tuple[QuotaCharge, QuotaBlock]]
 
 @dataclass(slots=True)
 class ReclaimSearch:
-    """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `may_evict`: what else
-    holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
+    """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `owners`: who is
+    kept where the pod would borrow in another quota. `may_evict`: what else holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
     it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod;
     `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused."""
 
     core: SchedulerCore
     account: QuotaAccount
     rights: EvictionRights
+    owners: QuotaOwners
     may_evict: Callable[[Pod], bool]
     is_leaving: Callable[[PodUid], bool]
     may_leave: Callable[[PodUid], bool]
@@ -94,6 +96,8 @@ class ReclaimSearch:
     def beyond(self, blocked: Blocked, victims: Iterable[Pod]) -> list[Pod]:
         """Those of the victims that are more than their entities borrow."""
         lent = self.lent.trial()
+        for taken in self.victims.values():
+            lent.add(taken.charge)
         return self.account.beyond(victims, lent, partial(self._may_reclaim, lent, blocked))
 
     def take(self, victims: Iterable[Pod]) -> None:

@@ -136,13 +136,15 @@ class QuotaAccount:
     def beyond(
         self, victims: Iterable[Pod], usage: QuotaUsage, may_go: Callable[[QuotaCharge], bool]
     ) -> list[Pod]:
-        """The pods that may not go once others of these have left the `usage`. Small ones leave first, as most can then, and of
-        equal ones the least important."""
+        """The pods that may not go once others of these have left the `usage`. Large ones leave first: what is beyond
+        them leaves an entity below its amount, and would evict in return. Of equal ones the least important."""
         charged_pods = [
             charged for victim in victims if (charged := self._charged.get(victim.uid)) is not None
         ]
         beyond = list[Pod]()
-        for charged in sorted(charged_pods, key=lambda each: (each.charge.amounts, each.pod.priority)):
+        for charged in sorted(
+            charged_pods, key=lambda each: ([-amount for amount in each.charge.amounts], each.pod.priority)
+        ):
             if may_go(charged.charge):
                 usage.add(charged.charge, -1)
             else:

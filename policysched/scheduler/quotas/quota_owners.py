@@ -1,4 +1,5 @@
-"""Who would borrow evicts by its priority nobody of another entity that is within its amounts (ADR 51).
+"""Who would borrow evicts nobody of another entity that is within its amounts, neither by its priority nor to take back another
+quota (ADR 51).
 
 Otherwise the owner takes back what the other one borrows, and is evicted again, in turns. Pods of its own entity, what others borrow, and
 pods without quota are evicted as ever.
@@ -9,8 +10,12 @@ from collections.abc import Callable, Iterable
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
+from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.quotas.quota_account import QuotaAccount
 from policysched.scheduler.quotas.quota_usage import BorrowedLimit
+
+# Owners that borrow by then may be evicted, and their placements wake no preemptor.
+_RETRY_NS = 60 * SECOND_NS
 
 
 class QuotaOwners:
@@ -33,6 +38,17 @@ class QuotaOwners:
             return False
         self.kept.add(victim.uid)
         return True
+
+    def retry_ns(self, now_ns: int) -> int | None:
+        """When the next attempt is made, if pods were kept."""
+        return now_ns + _RETRY_NS if self.kept else None
+
+    def explain(self) -> str:
+        """How many pods were kept, in words; empty: none."""
+        if not self.kept:
+            return ""
+        pods = "1 pod is" if len(self.kept) == 1 else f"{len(self.kept)} pods are"
+        return f"{pods} kept by quotas, because this pod would borrow"
 
     def beyond(self, victims: Iterable[Pod]) -> list[Pod]:
         """Those that may not be evicted beside the others: their entities would keep less than they are entitled to."""
