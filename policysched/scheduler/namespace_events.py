@@ -30,6 +30,8 @@ class NamespaceEvents:
         self.sliced = self.charges, self.slices
 
     def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:
+        if namespace not in self._core.cache.namespaces:
+            self._core.queue.decision_time.namespace_deleted(namespace)
         self.charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)
         if synced:
             self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)

@@ -415,6 +415,10 @@ def test_it_places_pods_as_if_each_event_woke_all_at_once() -> None:
     assert any(model.was_late for model in models)
 
 
+def test_a_class_is_represented_by_the_member_that_is_first_after_its_representative_moved_back() -> None:
+    assert run(range(429, 430))
+
+
 def test_each_call_sends_a_few_slices_of_pods_back() -> None:
     """Also where hundreds back off, are late or are members of open groups, and a pod behind them fits."""
     models = run(range(150))

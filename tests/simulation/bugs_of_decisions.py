@@ -146,6 +146,10 @@ def any_attempt_in_vain_costs_a_namespace_its_place() -> AbstractContextManager[
     )
 
 
+def a_namespace_stays_in_doubt_whatever_is_placed() -> AbstractContextManager[Any]:
+    return patch.object(DecisionTime, "note_placed", lambda *_: None)
+
+
 def assumed_load_is_not_counted() -> AbstractContextManager[Any]:
     return patch.object(AssumedLoadTracker, "pod_placed", lambda *_: None)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 
 from policysched.model.identifiers import PodUid
+from policysched.model.pod_status import ObservedPod
 from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -18,7 +19,8 @@ _LONG_SHARE = 0.2
 _ORDINARY_POD_S = 0.0002
 _SHARE = SchedulerLimits().failed_attempts_share
 _NAMESPACES, _RECENT_S = 5, 60.0
-"""All namespaces together have as much as so many. Then those without debts for less than a minute are overdrawn, too."""
+"""All namespaces together have as much as so many. Then those without debts for less than a minute are overdrawn, too, and those
+of which no pod was seen on a node."""
 
 
 def draw_decision_costs(random: Random) -> bool:
@@ -41,13 +43,23 @@ class TimeAccounts:
         tracker = scheduler._bind_tracker
         self._withdraw = tracker.withdraw_and_retry
         tracker.withdraw_and_retry = self._on_refused_bind  # type: ignore[method-assign]
+        self._had_pods: set[str] = set()
+        pod_events = scheduler._pod_events
+        self._pod_updated = pod_events.updated
+        pod_events.updated = self._on_pod_update  # type: ignore[method-assign]
         self.overdrawn_count = 0
 
     def is_overdrawn(self, namespace: str) -> bool:
         debt_s, since_s = self._debts.get(namespace, (0.0, float("-inf")))
         are_all_overdrawn = self._debt_of_all_s() > _NAMESPACES * CREDIT_S + 1e-6
         is_recent = self._now_s() - since_s - debt_s / _SHARE < _RECENT_S
-        return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_recent and are_all_overdrawn)
+        is_in_doubt = is_recent or namespace not in self._had_pods
+        return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_in_doubt and are_all_overdrawn)
+
+    def _on_pod_update(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
+        if observed.node is not None:
+            self._had_pods.add(observed.pod.namespace)
+        return self._pod_updated(observed, now_ns, synced=synced)
 
     def _account(self, elapsed_ns: int) -> int | None:
         if self._random is None:

@@ -298,18 +298,21 @@ class ExtenderCalls:
                 self._core.queue.enqueue(pod, now_ns, "ExtenderFree")
 
     def _next_waiting(self) -> PodUid | None:
-        """The first one with free slots, of a namespace that is not overdrawn if there is any."""
-        overdrawn, skipped = None, set[tuple[str, tuple[str, ...]]]()
+        """The first one with free slots, of a namespace that is not overdrawn if there is any, or does not owe time by itself."""
+        in_doubt, overdrawn, time = None, None, self._core.queue.decision_time
+        skipped = set[tuple[str, tuple[str, ...]]]()
         for uid, key in self._waiting.items():
             if key in skipped:  # so that this costs next to nothing for thousands of pods
                 continue
             namespace, names = key
             if self._have_free_slot(names):
-                if not self._core.queue.decision_time.is_overdrawn(namespace):
+                if not time.is_overdrawn(namespace):
                     return uid
+                if not time.owes(namespace):
+                    in_doubt = in_doubt or uid
                 overdrawn = overdrawn or uid
             skipped.add(key)
-        return overdrawn
+        return in_doubt or overdrawn
 
     def _is_parked(self, pod: PendingPod) -> bool:
         group = self._core.queue.group_of(pod)

@@ -26,6 +26,7 @@ class ActiveQueues(PolicyQueues):
     ) -> None:
         super().__init__(new_policy_queue, decision_time)
         self._held_policies = held_policies
+        self._is_newest_next = False
 
     @property
     def has_unheld_entries(self) -> bool:
@@ -40,6 +41,7 @@ class ActiveQueues(PolicyQueues):
     def pop(self) -> QueueEntry | None:
         first = self._next()
         if first is not None:
+            self._is_newest_next ^= self._deferred_with(first) is not None
             self.discard(first)
         return first
 
@@ -65,7 +67,8 @@ class ActiveQueues(PolicyQueues):
         return None if next_behind is None else self._time.rest_ends_ns(next_behind.namespace)
 
     def _first_behind(self, heads: Mapping[str, QueueEntry]) -> QueueEntry | None:
-        """The next entry of the overdrawn namespaces. `heads`: those of the others."""
+        """The next entry of the overdrawn namespaces. `heads`: those of the others. That which waits longest and the newest take
+        turns, so that a new namespace does not wait for the first attempts of thousands of others."""
         behind = [
             head
             for policy in self.policies
@@ -78,7 +81,7 @@ class ActiveQueues(PolicyQueues):
                 -head.priority,
                 self._time.prompt_binds.are_too_many_of(head.namespace),
                 self._time.debt_ns(head.namespace),
-                head.queued_ns,
+                -head.queued_ns if self._is_newest_next else head.queued_ns,
             ),
             default=None,
         )
@@ -96,6 +99,13 @@ class ActiveQueues(PolicyQueues):
             for policy in self.policies
             if policy not in self._held_policies and (head := self.head_of(policy)) is not None
         }
+
+    def heads_beside_gang(self) -> Collection[QueueEntry]:
+        """While the attempt of a gang is paused: the `heads`. If there are none, the next entry whose namespace is overdrawn only because
+        of the attempts of all: the gang may be of one that owes more."""
+        heads = self.heads()
+        behind = None if heads else self._first_behind(heads)
+        return heads.values() if behind is None or self._time.owes(behind.namespace) else (behind,)
 
     def first_of(self, heads: Collection[QueueEntry]) -> QueueEntry | None:
         """Of first entries of different policies."""

@@ -4,14 +4,15 @@
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
                  goes on so rests now and then, while there are others
     binds        a namespace that waits for answers to its binds (`PromptBinds`) comes after the others
-    all of them  while the failed attempts of all namespaces take more than a quarter of the time, those with any not long ago
-                 come after those without: many namespaces of one tenant could take all of it with their shares
+    all of them  while the failed attempts of all namespaces take more than a quarter of the time, those in doubt come after the
+                 others: those with any not long ago, as many namespaces of one tenant could take all of it with their shares,
+                 and those of which no pod was on a node, as thousands of them could take it with the first attempts of each
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
 decides which pod is tried first, never whether a pod is tried.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.prompt_binds import PromptBinds
@@ -37,11 +38,11 @@ FAILED_RECENTLY_MAX_NS = 3_600 * SECOND_NS
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
 _ACCOUNTS_MAX = 50_000
-"""Beyond this number, those that were charged least recently are dropped."""
+"""Beyond this number, those that were charged least recently are dropped, and those that had a pod placed least recently."""
 
 
 class DecisionTime:
-    """`now_ns` is kept up to date by the queue.
+    """`now_ns` is kept up to date by the queue. `namespace_trusted` is called with a namespace that is in doubt no more.
 
     The account of a namespace is the time at which its failed attempts so far are paid for by its share of the time. The
     account of a policy is a virtual time: start-time fair queueing, in which an idle policy saves up no more than the
@@ -55,6 +56,8 @@ class DecisionTime:
         self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
         self._paid_ns: dict[str, int] = {}  # the last one charged last
         self._slice_was_last = set[str]()
+        self._placed: dict[str, None] = {}  # namespaces, the last one that had a pod on a node last
+        self.namespace_trusted: list[Callable[[str], None]] = []
         self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts
         self._latest_attempt = self._latest_of_others = ("", -OTHERS_RECENT_NS)
@@ -90,6 +93,19 @@ class DecisionTime:
         most_ns = self.now_ns + round((credit_ns + FAILED_ATTEMPT_DEBT_MAX_NS) / share)
         return min(max(self.now_ns, paid_ns) + round(elapsed_ns / share), most_ns)
 
+    def note_placed(self, namespace: str) -> None:
+        """A pod of the namespace is on a node."""
+        is_first = self._placed.pop(namespace, self) is self
+        self._placed[namespace] = None
+        if len(self._placed) > _ACCOUNTS_MAX:
+            del self._placed[next(iter(self._placed))]
+        if is_first and not self.is_in_doubt(namespace):
+            for tell in self.namespace_trusted:
+                tell(namespace)
+
+    def namespace_deleted(self, namespace: str) -> None:
+        self._placed.pop(namespace, None)
+
     def charge_slice(self, namespace: str, elapsed_ns: int) -> None:
         """As a failed attempt."""
         self.charge_failed_attempt(namespace, elapsed_ns)
@@ -107,11 +123,27 @@ class DecisionTime:
     @property
     def is_anybody_overdrawn(self) -> bool:
         credit_ns = round(FAILED_ATTEMPT_CREDIT_NS / self._share)
-        return self._share < 1 and (self._last_paid_ns - self.now_ns > credit_ns or self._are_all_overdrawn)
+        return self._share < 1 and (
+            self._last_paid_ns - self.now_ns > credit_ns or self.all_overdrawn_until_ns is not None
+        )
 
     @property
-    def _are_all_overdrawn(self) -> bool:
-        return self._all_paid_ns - self.now_ns > SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all
+    def all_overdrawn_until_ns(self) -> int | None:
+        """Until when the namespaces in doubt are overdrawn; None: they are not."""
+        until_ns = self._all_paid_ns - round(SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all)
+        return until_ns if until_ns > self.now_ns and self._share < 1 else None
+
+    def is_in_doubt(self, namespace: str) -> bool:
+        """Whether it is overdrawn while all are: it had a failed attempt not long ago, or no pod on a node."""
+        paid_ns = self._paid_ns.get(namespace)
+        return namespace not in self._placed or (
+            paid_ns is not None and paid_ns + self._recent_ns > self.now_ns
+        )
+
+    def owes(self, namespace: str) -> bool:
+        """Whether it is overdrawn whatever the attempts of all take."""
+        is_waiting = self.prompt_binds.are_too_many_of(namespace)
+        return is_waiting or (self._share < 1 and self.debt_ns(namespace) > 0)
 
     def debt_ns(self, namespace: str) -> int:
         """The time until the debt beyond the credit is paid; 0: no debt."""
@@ -135,11 +167,14 @@ class DecisionTime:
         """Until when it is overdrawn at least; None: it is not."""
         if self.prompt_binds.are_too_many_of(namespace):
             return self.now_ns
-        if self._share >= 1 or namespace not in self._paid_ns:
+        if self._share >= 1:
             return None
-        all_ns = self._all_paid_ns - round(SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all)
-        owing_ns = self.now_ns + self.debt_ns(namespace)
-        until_ns = max(owing_ns, min(all_ns, self._paid_ns[namespace] + self._recent_ns))
+        all_ns, paid_ns = self.all_overdrawn_until_ns or 0, self._paid_ns.get(namespace)
+        is_placed = namespace in self._placed
+        if paid_ns is None:
+            return None if is_placed or not all_ns else all_ns
+        in_doubt_ns = min(all_ns, paid_ns + self._recent_ns) if is_placed else all_ns
+        until_ns = max(self.now_ns + self.debt_ns(namespace), in_doubt_ns)
         return until_ns if until_ns > self.now_ns else None
 
     @property

@@ -49,8 +49,18 @@ class ParkedEntries:
         """The key of a member has changed. If it is now ahead of its class, it represents it too."""
         group = self._group_by_entry[entry]
         self._groups.put(group, entry)
-        if not group.blocked and all(group.members.precedes(other) for other in group.representatives):
+        if self._is_member_first(group):
             self._send_representative(group, now_ns, "QueueOrder")
+
+    def representative_reordered(self, entry: QueueEntry, now_ns: int) -> None:
+        """The key of an entry has changed. If a member of the class that it represents is ahead of it now, that represents it too."""
+        group = None if entry.represented_key is None else self._groups.get(entry.represented_key)
+        if group is not None and self._is_member_first(group):
+            self._send_representative(group, now_ns, "QueueOrder")
+
+    def _is_member_first(self, group: ParkedGroup) -> bool:
+        """Whether the group is open, and a member is ahead of all that represent it, or there are none."""
+        return not group.blocked and all(group.members.precedes(other) for other in group.representatives)
 
     def remove(self, entry: QueueEntry) -> None:
         group = self._group_by_entry.pop(entry)
@@ -63,13 +73,14 @@ class ParkedEntries:
                 del self._group_by_entry[entry]
 
     def return_representative(self, entry: QueueEntry, now_ns: int) -> None:
-        """The entry's attempt as a representative is over. If its class is still open, requeue the next member."""
+        """The entry's attempt as a representative is over. If its class is still open, requeue the next member, unless that is behind
+        a representative of an earlier event, which backs off."""
         equivalence_key, entry.represented_key, entry.yields_no_more = entry.represented_key, None, False
         group = None if equivalence_key is None else self._groups.get(equivalence_key)
         if group is None:
             return
         group.representatives.pop(entry, None)
-        if not group.blocked and not group.representatives:
+        if self._is_member_first(group):
             self._send_representative(group, now_ns, "RepresentativeScheduled")
         else:
             self._groups.drop_if_empty(group)

@@ -119,8 +119,8 @@ class SchedulingQueue:
         of its policy, and nothing that it waits for is ahead of it. `gangs`: and whether those behind may overtake."""
         heads = [
             head
-            for policy, head in self._active.heads().items()
-            if policy not in except_policies
+            for head in self._active.heads_beside_gang()
+            if head.policy not in except_policies
             and (isinstance(head, PendingPod) or may_interrupt(head))
             and all(overtaking or self._is_before(head, gang) for gang, overtaking in gangs)
             and not (self._backoff.precedes(head) or self._groups.has_before(head))
@@ -275,8 +275,7 @@ class SchedulingQueue:
                 self._backoff.reorder(entry)
             case QueueState.UNSCHEDULABLE:
                 self._parked.reorder(entry, now_ns)
-            case _:
-                pass  # no other state is ordered
+        self._parked.representative_reordered(entry, now_ns)
 
     def remove(self, entry: QueueEntry, now_ns: int) -> None:
         """Detach the entry. If it represented its class, another member does now."""
