@@ -10,7 +10,13 @@ import pytest
 
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
-from policysched.scheduler.queue import parked_entries, parked_groups, scheduling_queue, sliced_wake_ups
+from policysched.scheduler.queue import (
+    late_wake_ups,
+    parked_entries,
+    parked_groups,
+    scheduling_queue,
+    sliced_wake_ups,
+)
 from policysched.scheduler.queue.backoff import BackoffQueue
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.late_wake_ups import LateWakeUps
@@ -405,7 +411,8 @@ def run(seeds: range) -> list[Model]:
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (parked_entries, parked_groups, scheduling_queue, sliced_wake_ups):
         monkeypatch.setattr(module, "WAKE_UPS_PER_SLICE", SLICE)
-    monkeypatch.setattr(sliced_wake_ups, "SORTED_PER_SLICE", 3)
+    for module in (late_wake_ups, sliced_wake_ups):
+        monkeypatch.setattr(module, "SORTED_PER_SLICE", 3)
 
 
 def test_it_places_pods_as_if_each_event_woke_all_at_once() -> None:
@@ -445,7 +452,7 @@ PLANTED: dict[str, tuple[object, str, object]] = {
     "nobody waits for those that are due": (SlicedWakeUps, "before", lambda *_: None),
     "more than a slice is forgotten": (SlicedWakeUps, "add", loses_all_but_a_slice),
     "nobody waits for those that back off": (BackoffQueue, "pop_before", lambda *_: None),
-    "nobody waits for those that are late": (LateWakeUps, "before", lambda *_: []),
+    "nobody waits for those that are late": (LateWakeUps, "before", lambda *_: None),
     "nobody waits for members of open groups": (ParkedGroups, "first_before", lambda *_: None),
     "events of the own namespace wake late": (
         LateWakeUps,

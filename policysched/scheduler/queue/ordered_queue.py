@@ -46,6 +46,14 @@ class SortKeyQueue(MovableHeap[QueueEntry]):
         return key is not None and bool(key < entry.sort_key)
 
 
+def firsts_of(entries: OrderedQueue) -> list[QueueEntry]:
+    """Those of which one is first. Where the order changes by itself, those with the same owners keep their places."""
+    if isinstance(entries, FairShareQueue):
+        return list(entries.first_of_each())
+    first = entries.first()
+    return [] if first is None else [first]
+
+
 class ShareChanges(Protocol):
     """A log of whose share changed: names of namespaces, or entities of quotas."""
 

@@ -116,7 +116,9 @@ class ParkedEntries:
 
     def is_held_by_due(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether an entry waits for due groups, a slice of which was sorted or opened now."""
-        return self._groups.sliced.sort_some(entry.policy) or self.open_before(entry, now_ns)
+        groups = self._groups
+        is_sorted = groups.sliced.sort_some(entry.policy) or groups.late.list_some(entry)
+        return is_sorted or self.open_before(entry, now_ns)
 
     def open_due(self, entry: QueueEntry, now_ns: int) -> None:
         """The group of an entry that is about to change, if it is due."""
@@ -133,11 +135,12 @@ class ParkedEntries:
         return opened > 0
 
     def send_before(self, entry: QueueEntry, now_ns: int) -> tuple[bool, int]:
-        """Late groups and a slice of the members of open groups that an entry of their policy waits for. Returns whether there are
-        any, and how many are sent. Many late groups are due: the entry waits for them where it is popped again."""
-        late = self._groups.late.before(entry)
-        self.open_in_slices(late, now_ns)
-        sent = min(len(late), WAKE_UPS_PER_SLICE)
+        """A slice of the late groups and of the members of open groups that an entry of their policy waits for. Returns whether there
+        are any, and how many are sent. The entry waits for the others where it is popped again."""
+        sent = 0
+        while sent < WAKE_UPS_PER_SLICE and (late := self._groups.late.before(entry)) is not None:
+            self.open((late,), now_ns)
+            sent += 1
         while sent < WAKE_UPS_PER_SLICE and (member := self._groups.first_before(entry)) is not None:
             self._send_representative(self._group_by_entry[member], now_ns, "QueueOrder", member)
             sent += 1

@@ -85,7 +85,7 @@ class ParkedGroups:
         self._listed = PolicyQueues(new_policy_queue, decision_time)
         self._expiries: MovableHeap[EquivalenceKey] = MovableHeap()
         self._message_report_times: MovableHeap[EquivalenceKey] = MovableHeap()
-        self.late = LateWakeUps(decision_time)
+        self.late = LateWakeUps(new_policy_queue, decision_time)
         self.sliced = SlicedWakeUps(new_policy_queue, decision_time)
         self.rule_counts: dict[tuple[str, str], RuleCounts] = {}
         """By policy and rule of its text, since the process started."""
@@ -149,9 +149,11 @@ class ParkedGroups:
     def remove(self, group: ParkedGroup, entry: QueueEntry) -> None:
         if not isinstance(group.members, FairShareQueue) or entry not in group.members:
             group.members.discard(entry)
+            self.late.member_removed(group, entry)
             return
         others = group.members.with_same_owners(entry)
         group.members.discard(entry)
+        self.late.member_removed(group, entry)
         if entry in group.listed:
             del group.listed[entry]
             self._listed.discard(entry)
@@ -169,7 +171,7 @@ class ParkedGroups:
         return (
             self.first_before(entry) is not None
             or self.sliced.may_precede(entry)
-            or bool(self.late.before(entry))
+            or self.late.before(entry) is not None
         )
 
     def first_before(self, entry: QueueEntry) -> QueueEntry | None:

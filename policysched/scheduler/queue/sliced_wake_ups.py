@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from policysched.model.cluster_events import ClusterEvent
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry
-from policysched.scheduler.queue.late_wake_ups import WakeUp
-from policysched.scheduler.queue.ordered_queue import FairShareQueue, OrderedQueue
+from policysched.scheduler.queue.late_wake_ups import SORTED_PER_SLICE, WakeUp
+from policysched.scheduler.queue.ordered_queue import OrderedQueue, firsts_of
 from policysched.scheduler.queue.policy_queues import PolicyQueues
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 WAKE_UPS_PER_SLICE = 64
 """Less than a millisecond."""
-SORTED_PER_SLICE = 512
 
 
 class SlicedWakeUps:
@@ -69,7 +68,7 @@ class SlicedWakeUps:
         if not unsorted:
             del self._unsorted[policy]
         for group in groups:
-            self._firsts[group] = firsts = _firsts(group.members)
+            self._firsts[group] = firsts = firsts_of(group.members)
             assert firsts, f"{group.equivalence_key} has no members"
             self._groups.update(dict.fromkeys(firsts, group))
         self._order.fill(policy, [first for group in groups for first in self._firsts[group]])
@@ -127,11 +126,3 @@ class SlicedWakeUps:
         return (
             None if head is None else (-head.priority, self._time.is_overdrawn(head.namespace), serial, head)
         )
-
-
-def _firsts(members: OrderedQueue) -> list[QueueEntry]:
-    """Where the order changes by itself, those with the same owners keep their places."""
-    if isinstance(members, FairShareQueue):
-        return list(members.first_of_each())
-    first = members.first()
-    return [] if first is None else [first]
