@@ -8,8 +8,8 @@ A team's policy without a valid text runs its last known good one, checked with 
 not pass, the policy is suspended. Libraries of the operator that are broken or deleted change nothing.
 
 A namespace has a check of its own with its own limits, in a worker process that the operator's texts do not use. The
-namespaces take turns, and one that was just checked pauses, so that no team's text or rate of edits keeps the others
-from being checked for longer than one check takes.
+namespaces take turns by the time that their checks took, and one that was just checked pauses, so that a team that edits now and
+then waits for the check in progress, not for one of each team whose texts are slow and change all the time.
 """
 
 import asyncio
@@ -36,6 +36,9 @@ from policysched.text.sanitize import sanitize_line
 PAUSE_S = 2.0
 """Between two checks of one namespace, at least; and at least `PAUSE_FACTOR` times as long as the last one took."""
 PAUSE_FACTOR = 4.0
+
+CHECK_CREDIT_S = 20.0
+"""A team that edits seldom saves up no more time of checks than this."""
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +70,8 @@ class TeamPolicyFeed:
         self._listed = False
         self._due: dict[str, None] = {}  # namespaces to check, in their order
         self._pause_until_s: dict[str, float] = {}
+        self._used_s: dict[str, float] = {}  # by namespace, start-time fair queueing
+        self._virtual_s = 0.0
         self._changed = asyncio.Event()
         self._operator: PoliciesUpdated | None = None
         self._last_good: PolicyBundle | None = None
@@ -145,19 +150,25 @@ class TeamPolicyFeed:
         return min(self._pause_until_s.get(namespace, now_s) for namespace in self._due) - now_s
 
     async def _check_next(self) -> None:
-        """Checks the namespace that has waited longest of those whose pause is over."""
+        """Checks the namespace whose checks took least, the one that has waited longest of equal ones, of those whose pause is over."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        namespace = next(name for name in self._due if self._pause_until_s.get(name, began_s) <= began_s)
+        due = [name for name in self._due if self._pause_until_s.get(name, began_s) <= began_s]
+        namespace = min(due, key=self._used_of)
+        self._virtual_s = max(self._virtual_s, self._used_of(namespace))
         del self._due[namespace]
         sources, fallbacks = await self._check_namespace(namespace)
         took_s = loop.time() - began_s
+        self._used_s[namespace] = self._used_of(namespace) + took_s
         self._pause_until_s[namespace] = loop.time() + max(PAUSE_S, PAUSE_FACTOR * took_s)
         results, before = (sources, fallbacks), (self._checked.get(namespace), self._fallbacks.get(namespace))
         if namespace in self._unread or results != before:
             self._unread.discard(namespace)
             self._checked[namespace], self._fallbacks[namespace] = results
             self._offer()
+
+    def _used_of(self, namespace: str) -> float:
+        return max(self._used_s.get(namespace, 0.0), self._virtual_s - CHECK_CREDIT_S)
 
     async def _check_namespace(
         self, namespace: str

@@ -50,10 +50,11 @@ class World:
     operator_texts: PolicyTexts = field(default_factory=lambda: OPERATOR)
     check_duration_s: Callable[[PolicyTexts], float] = field(default=lambda _: 0.0)
     delivered_at_s: list[float] = field(default_factory=list)
+    permissions: PolicyPermissions = PERMISSIONS
 
     def __post_init__(self) -> None:
         self.feed = TeamPolicyFeed(
-            self.settings, PERMISSIONS, PLACE, self._check, lambda: self.operator_texts, self._deliver
+            self.settings, self.permissions, PLACE, self._check, lambda: self.operator_texts, self._deliver
         )
 
     async def _check(self, texts: PolicyTexts, place: str, base: TeamBase) -> PolicyBundle:
@@ -325,6 +326,34 @@ def test_a_slow_team_that_edits_all_the_time_delays_another_by_one_check_at_most
     assert loaded_at_s(world, "web/b.policy") <= 25 + 20 + 1
 
 
+def test_a_team_that_edits_seldom_waits_for_none_of_those_that_edit_all_the_time() -> None:
+    """It waited for one check of each."""
+    slow = [f"slow{number}" for number in range(6)]
+    world = World(
+        check_duration_s=lambda texts: 5.0 if any(key.startswith("slow") for key in texts) else 0.1,
+        permissions=PolicyPermissions(
+            (AllowedPolicy("*"), *(AllowedPolicy(f"{name}-*", owner=name) for name in (*slow, "web")))
+        ),
+    )
+    edits_at_s = (41, 47, 53)
+
+    def script() -> None:
+        world.feed.on_listed()
+        world.offer(OPERATOR)
+        for second in range(90):
+            for name in slow:
+                edited = {"a.policy": own(f"{name}-a", f"score s weight {second + 1} prefer node.ready")}
+                asyncio.get_running_loop().call_later(second, world.put, name, edited)
+        for second in edits_at_s:
+            edited = {f"b{second}.policy": own("web-b", f"score s weight {second} prefer node.ready")}
+            asyncio.get_running_loop().call_later(second, world.put, "web", edited)
+
+    world.run(script)
+
+    waited = [loaded_at_s(world, f"web/b{second}.policy") - second for second in edits_at_s]
+    assert max(waited) <= 5.2, waited
+
+
 def test_a_feed_that_checks_the_newest_edit_first_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted bug: no turns and no pause, so the team that edits all the time is always next."""
     monkeypatch.setattr(team_policy_feed, "PAUSE_S", 0.0)
@@ -335,6 +364,7 @@ def test_a_feed_that_checks_the_newest_edit_first_is_caught(monkeypatch: pytest.
         feed._changed.set()
 
     monkeypatch.setattr(TeamPolicyFeed, "_request_check", request_check_first)
+    monkeypatch.setattr(TeamPolicyFeed, "_used_of", lambda *_: 0.0)
 
     with pytest.raises((AssertionError, StopIteration)):
         test_a_slow_team_that_edits_all_the_time_delays_another_by_one_check_at_most()
