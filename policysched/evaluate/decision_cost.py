@@ -24,7 +24,7 @@ MEMBER_ITEMS = 16
 """How many items of each member a gang's allowance covers."""
 
 ITEM_OPERATIONS = 1_000
-_VALUE = 100  # a value of a requirement, or a requirement of a selector
+VALUE_OPERATIONS = 100  # a value of a requirement, or a requirement of a selector
 _NAMESPACE_SELECTOR = (
     25_000  # with ten thousand namespaces it takes about half of that: the count does not depend on theirs
 )
@@ -48,7 +48,7 @@ _SPREAD = _Kind(
 )  # it sums up its domains: 50 microseconds at 1,000 nodes
 _NAMESPACE_SELECTORS = _Kind("namespace selectors of terms", _NAMESPACE_SELECTOR, 0)
 _NODE_REQUIREMENTS = _Kind("node affinity requirements", ITEM_OPERATIONS, 1)
-_VALUES = _Kind("requirements and values of selectors", _VALUE, 0)
+_VALUES = _Kind("requirements and values of selectors", VALUE_OPERATIONS, 0)
 _TOLERATIONS = _Kind("tolerations", ITEM_OPERATIONS, 0)
 _HOST_PORTS = _Kind("host ports", ITEM_OPERATIONS, 0)
 _RESOURCES = _Kind("resources", ITEM_OPERATIONS, _COLUMN_READ)
@@ -81,7 +81,7 @@ class DecisionCost:
             if bound <= limit:
                 return bound  # most pods: nothing more is read
         total = _total(self._items(), node_count)
-        return total if total > limit else total + self._values() * _VALUE
+        return total if total > limit else total + self._values() * VALUE_OPERATIONS
 
     def over_budget_message(self, node_count: int, budget: int) -> str | None:
         """Why the pod is too expensive to decide about: its costliest items; None: it is not."""

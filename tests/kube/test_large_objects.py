@@ -37,10 +37,12 @@ def large(name: str, version: int, **more: Any) -> Json:
     return versioned(pod_manifest(name, annotations=LARGE, **more), version)
 
 
-def large_spec(name: str, version: int) -> Json:
-    """What makes a pod of a list large."""
+def large_spec(name: str, version: int, node: str = "a") -> Json:
+    """What makes a pod of a list large. The first list waits for one with a node."""
     tolerations = [f"key-{number}" for number in range(2_000)]
-    return versioned(pod_manifest(name, tolerations=tolerations), version)
+    obj = versioned(pod_manifest(name, tolerations=tolerations), version)
+    obj["spec"]["nodeName"] = node
+    return obj
 
 
 def small(name: str, version: int, **more: Any) -> Json:
@@ -348,7 +350,7 @@ def test_a_large_pod_of_a_list_from_a_server_that_is_behind_replaces_one_that_is
     async def scenario() -> None:
         beside = Beside()
         transport = Script(
-            [listed(9), listed(10, large_spec("pod", 10))],
+            [listed(9), listed(10, large_spec("pod", 10, node=""))],
             [[event("ADDED", large("pod", 12)), event("ERROR", EXPIRED)], []],
         )
         harness = ReflectorHarness(transport, run_beside=beside)
@@ -544,6 +546,60 @@ def test_a_large_pod_that_the_answer_does_not_have_is_left_as_it_is(answer: list
             await asyncio.sleep(60)
 
         assert gpus(harness.events) == [0]
+
+    on_virtual_time(scenario)
+
+
+def test_a_large_pod_that_was_decoded_while_a_node_got_a_resource_is_read_again() -> None:
+    async def scenario() -> None:
+        names, decoded, stored = CountedNames(), asyncio.Event(), asyncio.Event()
+
+        async def beside(function: Callable[[], Any], /) -> Any:
+            result = function()
+            decoded.set()
+            await stored.wait()
+            return result
+
+        update = event("ADDED", beside_many_resources("large", 11))
+        transport = Script([listed(10), listed(11, beside_many_resources("large", 11))], [[update], []])
+        pods = pods_within(DECISION_BUDGET_DEFAULT, names)
+        harness = ReflectorHarness(transport, pods, run_beside=beside)
+        async with running(harness.reflector.run()):
+            await decoded.wait()
+            names.count_node("n", (GPU,))
+            await asyncio.sleep(60)  # all are visited, and this one is not known yet
+            stored.set()
+            await until(lambda: len(harness.events) == 2, "the large pod once more")
+
+        assert gpus(harness.events) == [0, 7]
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize(
+    ("node", "phase", "nominated", "is_waited_for"),
+    [
+        ("a", "Running", "", True),
+        ("", "Pending", "a", True),
+        ("", "Pending", "", False),
+        ("a", "Failed", "", False),
+        ("", "Succeeded", "a", False),
+    ],
+)
+def test_the_first_list_waits_for_large_pods_that_count_for_others(
+    node: str, phase: str, nominated: str, is_waited_for: bool
+) -> None:
+    """Whoever takes over would decide nothing meanwhile."""
+
+    async def scenario() -> None:
+        obj, beside = large_spec("large", 11, node), Beside()
+        obj["status"] = {"phase": phase, "nominatedNodeName": nominated}
+        harness = ReflectorHarness(Script([listed(12, obj, small("small", 12))], [[]]), run_beside=beside)
+        async with running(harness.reflector.run()):
+            await asyncio.sleep(5)
+            assert (harness.listed == 0) == is_waited_for
+            await beside.release()
+            await until(lambda: "+large" in names(harness.events) and harness.listed == 1, "both")
 
     on_virtual_time(scenario)
 

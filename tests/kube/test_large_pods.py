@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, DecisionCost
-from policysched.kube.decode import large_pods
+from policysched.kube.decode import first_items, large_pods, pod_updates
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.watch.resources import pods_within
 from policysched.model.pod_status import ObservedPod
@@ -106,11 +106,12 @@ def counts_wrongly(kept: Pod, pod: Pod, is_over: bool) -> bool:
 @patch.object(large_pods, "_METADATA_MAX", METADATA_MAX)
 @patch.object(large_pods, "_GATES_MAX", GATES_MAX)
 @patch.object(large_pods, "_COUNTED_PART", 1)
+@patch.object(pod_updates, "LONG_SPEC_BYTES", 0)
 def wrong_versions(seeds: range) -> list[int]:
     wrong = []
     for seed in seeds:
         rng, decoded = Random(seed), None
-        obj = large(rng.choice(sorted(SPECS)))
+        obj = large(rng.choice(sorted(SPECS)), rng.choice((4, 9)))
         obj["status"] = {}
         for _ in range(12):
             obj = copy.deepcopy(obj)
@@ -147,8 +148,16 @@ def test_a_pod_on_a_node_that_is_kept_whole_is_found() -> None:
         assert wrong_versions(range(200))
 
 
+@pytest.mark.parametrize("part", ["_items", "_volumes", "_terms", "_node_terms"])
+def test_an_item_too_few_that_is_decoded_is_found(part: str) -> None:
+    """A pod just over the limit would count as if it were within it."""
+    leave = getattr(first_items._FirstItems, part)
+    with patch.object(first_items._FirstItems, part, lambda self, items: leave(self, items)[:3]):
+        assert wrong_versions(range(300))
+
+
 def test_a_pod_that_gets_a_node_without_the_items_of_its_earlier_version_is_found() -> None:
-    with patch("policysched.kube.watch.resources.decode_without_unread_items", without_second_decoding):
+    with patch.object(large_pods, "decode_without_unread_items", without_second_decoding):
         assert wrong_versions(range(200))
 
 

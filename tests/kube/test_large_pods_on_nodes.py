@@ -179,6 +179,19 @@ def test_an_ended_pod_is_kept_without_its_items_beyond_a_quarter_of_the_budget(k
     assert small == decode_pod(few).pod
 
 
+def test_an_ended_pod_is_kept_without_what_placement_reads() -> None:
+    """With what the next version of it could be decoded with, all of it would be kept."""
+    obj = on_a_node(HOSTILE_SPECS["volume claims"](400))
+    obj["status"]["phase"] = "Failed"
+    rig = Rig(KUBE_DEFAULT, node("a"))
+    event, decoded = decode(obj)
+    rig.handle(event)
+
+    assert decoded is None
+    (ended,) = rig.scheduler.core.cache.ended_pods.pods.values()
+    assert (ended.full_name, ended.claims) == ("tenant/big", ())
+
+
 @pytest.mark.parametrize("ip", ["", "10.0.0.7"])
 def test_every_host_port_of_a_large_pod_conflicts(ip: str) -> None:
     obj = on_a_node(HOSTILE_SPECS["host ports"](COUNT))

@@ -44,9 +44,9 @@ def _own_labels(count: int) -> Json:
 SPECS = {**HOSTILE_SPECS, "label keys": _label_keys, "affinity to its own labels": _own_labels}
 
 
-def large(kind: str) -> Json:
+def large(kind: str, count: int = 4) -> Json:
     made: Json = pod_manifest("big", namespace="tenant")
-    made["spec"] |= SPECS[kind](4)
+    made["spec"] |= SPECS[kind](count)
     return made
 
 

@@ -12,7 +12,9 @@ from itertools import chain, islice
 from typing import Any, TypeVar
 
 from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
+from policysched.kube.decode.core_objects import Json
 from policysched.kube.decode.counted_names import CountedNames
+from policysched.kube.decode.first_items import COUNTED_ALWAYS, with_first_items
 from policysched.kube.decode.pod_updates import DecodedPod, PodPart, Role
 from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
@@ -32,6 +34,7 @@ _READ_TO_PLACE_IT: Mapping[str, Any] = {
     "image_volumes": (),
     "device_claims": (),
     "extended": (),
+    "uncovered": (),
 }
 _ITEMS: Mapping[str, Any] = {
     **_READ_TO_PLACE_IT,
@@ -44,8 +47,10 @@ _ITEMS: Mapping[str, Any] = {
     "limits": {},
 }
 
+_NO_ITEMS = frozenset(("host_port_numbers", "uncovered"))
 _NO_CHANGES: Mapping[str, Any] = {}
 
+_ENDED_PHASES = ("Succeeded", "Failed")
 _METADATA = frozenset(("labels", "annotations"))
 _NAMED = _METADATA | {"requests"}
 _METADATA_MAX = 256
@@ -58,8 +63,8 @@ _TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is s
 
 _COUNTED_PART = 4
 """An operation is about a byte of what is kept of a pod on a node: half a megabyte by default."""
-_COUNTED_ALWAYS = ("cpu", "memory", "ephemeral-storage")
 _IN_PART = "it counts in part for others"
+_TOO_MANY_ITEMS_ENDED = "the pod has ended, and has more items or labels than are kept"
 _TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget); {_IN_PART}"
 _TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or annotations; {_IN_PART}"
 
@@ -86,6 +91,7 @@ def decode_without_unread_items(
     pod, changes = observed.pod, _NO_CHANGES
     if role == "ended":
         changes = _without_items(pod, decision_budget // _COUNTED_PART)
+        changes = changes and {**changes, "too_large": _TOO_MANY_ITEMS_ENDED}
     elif role == "pending":
         changes = _without_items(pod, decision_budget)
     elif observed.node or pod.too_large or _without_items(pod, decision_budget):
@@ -93,10 +99,32 @@ def decode_without_unread_items(
         changes = _without_uncounted_items(pod, decision_budget // _COUNTED_PART, names)
     if pod.dropped and pod.dropped & _METADATA:
         changes = {"dropped": pod.dropped - _METADATA, **changes}
+    if role == "ended":
+        decoded = (
+            None  # it hardly changes any more, and is kept without what placement reads (`compact_ended_pod`)
+        )
     if not changes:
         return observed, decoded
     pod = changed_copy(pod, **changes)
-    return replace(observed, pod=pod), replace(decoded, pod=pod, part=part or PodPart(role, revision))
+    kept = None if decoded is None else replace(decoded, pod=pod, part=part or PodPart(role, revision))
+    return replace(observed, pod=pod), kept
+
+
+def shortened(pod: Json, decision_budget: int, names: CountedNames) -> Json:
+    """The JSON of a pod with thousands of items without most of those that are dropped, so that they are not decoded. One that waits
+    for a node is left whole, since its message counts them."""
+    if not pod["spec"].get("nodeName") and (pod.get("status") or {}).get("phase") not in _ENDED_PHASES:
+        return pod
+    return with_first_items(pod, decision_budget // _COUNTED_PART, names.resources)
+
+
+def counts_for_others(pod: Json) -> bool:
+    """Whether the JSON, of whatever form, is that of a pod that has a node or is nominated, and has not ended."""
+    spec, status = (part if isinstance(part := pod.get(name), Mapping) else {} for name in ("spec", "status"))
+    return (
+        bool(spec.get("nodeName") or status.get("nominatedNodeName"))
+        and status.get("phase") not in _ENDED_PHASES
+    )
 
 
 def _role(observed: ObservedPod) -> Role:
@@ -159,7 +187,7 @@ def _changes(pod: Pod, kept: Mapping[str, Any], message: str | None) -> Mapping[
     """The changes that leave of a pod what is `kept` of these fields. None if that is nothing."""
     if not kept:
         return _NO_CHANGES
-    dropped = {name for name, value in kept.items() if value != getattr(pod, name)} - {"host_port_numbers"}
+    dropped = {name for name, value in kept.items() if value != getattr(pod, name)} - _NO_ITEMS
     return {**kept, "too_large": message or "", "dropped": pod.dropped - _METADATA | dropped}
 
 
@@ -176,9 +204,7 @@ def _counted_items(pod: Pod, limit: int, names: CountedNames) -> Mapping[str, An
             room -= size(item)
             yield item
 
-    in_use = dict.fromkeys(
-        name for name in pod.requests if name in _COUNTED_ALWAYS or name in names.resources
-    )
+    in_use = dict.fromkeys(name for name in pod.requests if name in COUNTED_ALWAYS or name in names.resources)
     resources = list(within_room(chain(in_use, (name for name in pod.requests if name not in in_use))))
     kept: dict[str, Any] = {
         **_READ_TO_PLACE_IT,

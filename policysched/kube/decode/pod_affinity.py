@@ -22,8 +22,8 @@ from policysched.model.selectors import LabelSelector, SelectorOperator, Selecto
 Json = Mapping[str, Any]
 Labels = Mapping[str, str]
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAffinity | None:
@@ -33,14 +33,14 @@ def decode_pod_affinity(affinity: Json, namespace: str, labels: Labels) -> PodAf
         return None
 
     def required(kind: Json) -> tuple[PodAffinityTerm, ...]:
-        return tuple(_term(term, namespace, labels) for term in in_pieces(kind.get(_REQUIRED)))
+        return tuple(_term(term, namespace, labels) for term in in_pieces(kind.get(REQUIRED)))
 
     def preferred(kind: Json, sign: int) -> tuple[WeightedPodAffinityTerm, ...]:
         return tuple(
             WeightedPodAffinityTerm(
                 sign * int(term["weight"]), _term(term["podAffinityTerm"], namespace, labels)
             )
-            for term in in_pieces(kind.get(_PREFERRED))
+            for term in in_pieces(kind.get(PREFERRED))
         )
 
     terms, anti, weighted = required(attract), required(repel), preferred(attract, 1) + preferred(repel, -1)

@@ -5,7 +5,7 @@ megabyte takes up to 80 ms to decode, a usual one 45 us; to see that it did not 
 where it was parsed with its page, it takes 3 ms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -24,6 +24,8 @@ from policysched.model.copies import changed_copy
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 
+Shorten = Callable[[Json], Json]
+LONG_SPEC_BYTES = 32 * 1024
 _OPTIONS = orjson.OPT_NON_STR_KEYS
 _LABEL_KEYS = b'atchLabelKeys":'
 """Of `matchLabelKeys` and `mismatchLabelKeys`: terms that take values from the pod's labels."""
@@ -75,11 +77,16 @@ class _SpecLine:
     kept: Json
 
 
-def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod, DecodedPod | None]:
-    """The pod, and what the next update of it can be decoded with. Raises MalformedObject."""
+def decode_pod_update(
+    obj: Json, before: DecodedPod | None, shorten: Shorten | None = None
+) -> tuple[ObservedPod, DecodedPod | None]:
+    """The pod, and what the next update of it can be decoded with. `shorten`: leaves out what is not kept of a long spec. Raises
+    MalformedObject."""
     spec_json = _json(obj.get("spec"))
     if spec_json is None:
         return decode_pod(obj), None
+    if shorten is not None and len(spec_json) >= LONG_SPEC_BYTES:
+        obj = decode_object("Pod", obj, shorten)
     digest = decode_object("Pod", obj, lambda read: _digest(read, _blake(spec_json)))
     if before is None or before.digest != digest:
         observed = decode_pod(obj)
@@ -92,7 +99,7 @@ def decode_pod_update(obj: Json, before: DecodedPod | None) -> tuple[ObservedPod
 
 
 def decode_large_pod_update(
-    obj: Json, spec_line: bytes, before: DecodedPod | None
+    obj: Json, spec_line: bytes, before: DecodedPod | None, shorten: Shorten | None = None
 ) -> tuple[ObservedPod, DecodedPod | None]:
     """Like `decode_pod_update`, of a pod without its spec and the JSON of that, which is not parsed if it is equal to the
     one before. Raises MalformedObject."""
@@ -104,7 +111,7 @@ def decode_large_pod_update(
             if observed is not None:
                 return observed, replace(before, pod=observed.pod)
     whole = {**obj, "spec": orjson.loads(spec_line)}
-    observed, decoded = decode_pod_update(whole, before)
+    observed, decoded = decode_pod_update(whole, before, shorten)
     if decoded is None:
         return observed, None
     spec = whole["spec"]

@@ -4,7 +4,7 @@
       │                                                                                                           │
       └──all others──► decoded at once                                      the reflector, as if it had just arrived
 
-Large objects of a list are decoded there, too. The first list waits for its own. A pod of a megabyte takes up to 100 ms of
+Large objects of a list are decoded there, too. The first list waits for those that count for others. A pod of a megabyte takes up to 100 ms of
 processor time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list
 (`decode.rests`).
 """
@@ -20,11 +20,12 @@ import orjson
 from policysched.gc_tuning import allocated_for_long
 from policysched.kube.client.transport import TransportError
 from policysched.kube.decode.errors import MalformedObject
+from policysched.kube.decode.pod_updates import LONG_SPEC_BYTES
 from policysched.kube.decode.rests import rests_between_pieces
 
 Result = TypeVar("Result")
 
-LARGE_LINE_BYTES = 32 * 1024
+LARGE_LINE_BYTES = LONG_SPEC_BYTES
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Beyond this, the watch is not read until fewer bytes wait. If that takes long, the server ends the watch, and a list follows."""
 
@@ -105,8 +106,12 @@ class LargeObjects:
         self._change_bytes(-len(line))
         return key, version, line
 
+    @property
+    def has_room(self) -> bool:
+        return self._bytes <= WAITING_BYTES_MAX
+
     async def wait_for_room(self) -> None:
-        while self._bytes > WAITING_BYTES_MAX:
+        while not self.has_room:
             await self._next_change()
 
     def _change_bytes(self, change: int) -> None:

@@ -220,9 +220,8 @@ class Reflector(Generic[Emitted]):
 
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
-            log.debug(
-                "the resource version expired; relisting", extra={"kind": self.kind, "error": str(error)}
-            )
+            about = {"kind": self.kind, "error": str(error)}
+            log.debug("the resource version expired; relisting", extra=about)
         else:
             self._connectivity.record_failure(self._activity, error)
         await asyncio.sleep(self._backoff.next_delay_s(error))
@@ -262,9 +261,8 @@ class Reflector(Generic[Emitted]):
 
     def _decoded_objects(self) -> dict[str, object]:
         """Empty before the first list is complete."""
-        if not self.lists_total:
-            return {}
-        return {key: reflected.decoded for key, reflected in self._objects.items()}
+        listed = self._objects if self.lists_total else {}
+        return {key: reflected.decoded for key, reflected in listed.items()}
 
     async def _read_again(self, key: str, params: Mapping[str, str]) -> None:
         async for page in self._pages(1, params):
@@ -277,15 +275,17 @@ class Reflector(Generic[Emitted]):
                     await self._upsert_listed(key, version, obj)
 
     async def _upsert_listed(self, key: str, version: int, obj: Json) -> None:
-        """The first list waits for its large objects, and they are decoded without rests: nothing is decided before. Those of a
-        later list wait as in a watch, so that events after the list do not."""
+        """The first list waits for its large objects that count for others, and they are decoded without rests: nothing is decided
+        before. Others, and those of a later list, wait as in a watch, so that events after the list do not."""
         if self._run_beside is None or not is_large(obj):
             self._large.discard(key, version)
             self._upsert(key, version, obj)
         elif self._is_newer(key, version):
-            if self.lists_total and (line := as_line(obj)) is not None:
+            is_waited_for = self._resource.counts_for_others(obj) or not self._large.has_room
+            if (self.lists_total or not is_waited_for) and (line := as_line(obj)) is not None:
                 self._large.put(key, version, line)
-                await self._large.wait_for_room()
+                if self.lists_total:
+                    await self._large.wait_for_room()
             else:
                 if self._before_large is not None:
                     await self._before_large.wait()
@@ -373,6 +373,8 @@ class Reflector(Generic[Emitted]):
             decoded = await run_beside(partial(decode_large, self.kind, key, decode))
             if generation == self._large.generation and self._is_newer(key, version):
                 self._store(key, version, decoded)
+                if isinstance(decoded, tuple) and self._resource.outdated is not None:
+                    self._resource.outdated.decoded_beside(decoded[1])
 
     def _advance_version(self, obj: Json) -> None:
         meta = obj.get("metadata")
@@ -409,11 +411,9 @@ class Reflector(Generic[Emitted]):
         event, for_update = decoded
         self._malformed.pop(key, None)
         self._tombstones.pop(key, None)
+        keeps = self._resource.keep_when_malformed(event)
         self._objects[key] = _ReflectedObject(
-            version,
-            emitted=True,
-            keep_when_malformed=self._resource.keep_when_malformed(event),
-            decoded=for_update,
+            version, emitted=True, keep_when_malformed=keeps, decoded=for_update
         )
         self._emit(event)
 

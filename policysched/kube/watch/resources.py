@@ -7,13 +7,17 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from policysched.kube.client.watch_lines import split_object
-from policysched.kube.decode import core_objects, devices, storage
+from policysched.kube.decode import core_objects, devices, large_pods, storage
 from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.large_claims import decode_watched_claim
-from policysched.kube.decode.large_pods import DecodePod, decode_without_unread_items, lacks_names
 from policysched.kube.decode.pod_groups import decode_pod_group
-from policysched.kube.decode.pod_updates import DecodedPod, decode_large_pod_update, decode_pod_update
+from policysched.kube.decode.pod_updates import (
+    DecodedPod,
+    Shorten,
+    decode_large_pod_update,
+    decode_pod_update,
+)
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.primitives import object_name
 from policysched.kube.watch.outdated_objects import OutdatedObjects
@@ -62,7 +66,8 @@ class WatchedResource(Generic[Emitted]):
     the kind, in the order in which they are tried where this one is not served. `may_end`: the server may stop to serve
     the kind while it runs; its objects are then deleted. `decode_update` replaces `updated_event` for kinds with large
     objects: it also takes and returns what the next version of the object can be decoded with; `decode_line` does so with
-    the line of a large event. `outdated`: objects of which more is needed than was kept."""
+    the line of a large event. `outdated`: objects of which more is needed than was kept. `counts_for_others`: decisions
+    about others need the object, so that the first list waits for it."""
 
     kind: str
     path: str
@@ -77,28 +82,31 @@ class WatchedResource(Generic[Emitted]):
     decode_update: Callable[[Json, Any], tuple[Emitted, object]] | None = None
     decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
     outdated: OutdatedObjects | None = None
+    counts_for_others: Callable[[Json], bool] = lambda _: True
 
 
-Keep = Callable[[DecodePod, Any], tuple[ObservedPod, object]]
+Keep = Callable[[large_pods.DecodePod, Any], tuple[ObservedPod, object]]
 """Decodes a pod and keeps of it what is read."""
 
 
-def _keep_all(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
+def _keep_all(decode: large_pods.DecodePod, before: Any) -> tuple[ObservedPod, object]:
     return decode(before)
 
 
-def _pod_update(obj: Json, before: Any, *, keep: Keep = _keep_all) -> tuple[PodUpdated | PodDeleted, object]:
-    pod, decoded = keep(partial(decode_pod_update, obj), before)
+def _pod_update(
+    obj: Json, before: Any, *, keep: Keep = _keep_all, shorten: Shorten | None = None
+) -> tuple[PodUpdated | PodDeleted, object]:
+    pod, decoded = keep(partial(decode_pod_update, obj, shorten=shorten), before)
     return PodUpdated(pod), decoded
 
 
 def _large_pod_update(
-    line: bytes, before: Any, *, keep: Keep = _keep_all
+    line: bytes, before: Any, *, keep: Keep = _keep_all, shorten: Shorten | None = None
 ) -> tuple[PodUpdated | PodDeleted, object]:
     obj, spec_line = split_object(line)
     if spec_line is None:
-        return _pod_update(obj, before, keep=keep)
-    pod, decoded = keep(partial(decode_large_pod_update, obj, spec_line), before)
+        return _pod_update(obj, before, keep=keep, shorten=shorten)
+    pod, decoded = keep(partial(decode_large_pod_update, obj, spec_line, shorten=shorten), before)
     return PodUpdated(pod), decoded
 
 
@@ -123,6 +131,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     keep_when_malformed=lambda event: isinstance(event, PodUpdated) and event.pod.node is not None,
     decode_update=_pod_update,
     decode_line=_large_pod_update,
+    counts_for_others=large_pods.counts_for_others,
 )
 
 
@@ -133,19 +142,22 @@ def pods_within(
     their items are kept first."""
     counted = CountedNames() if names is None else names
 
-    def keep(decode: DecodePod, before: Any) -> tuple[ObservedPod, object]:
-        return decode_without_unread_items(decode, before, decision_budget, counted)
+    def keep(decode: large_pods.DecodePod, before: Any) -> tuple[ObservedPod, object]:
+        return large_pods.decode_without_unread_items(decode, before, decision_budget, counted)
 
     def params_to_read(decoded: object) -> Mapping[str, str] | None:
-        if not isinstance(decoded, DecodedPod) or not lacks_names(decoded, counted.known_revision):
+        if not isinstance(decoded, DecodedPod) or not large_pods.lacks_names(decoded, counted.known_revision):
             return None
         pod = decoded.pod
         return {"fieldSelector": f"metadata.namespace={pod.namespace},metadata.name={pod.name}"}
 
+    def shorten(obj: Json) -> Json:
+        return large_pods.shortened(obj, decision_budget, counted)
+
     return replace(
         PODS,
-        decode_update=partial(_pod_update, keep=keep),
-        decode_line=partial(_large_pod_update, keep=keep),
+        decode_update=partial(_pod_update, keep=keep, shorten=shorten),
+        decode_line=partial(_large_pod_update, keep=keep, shorten=shorten),
         outdated=OutdatedObjects(counted.revision, params_to_read),
     )
 
