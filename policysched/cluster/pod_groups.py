@@ -55,6 +55,7 @@ class PodGroups:
         self.workloads_served = False
         self.groups: dict[PodGroupKey, PodGroup] = {}
         self._workloads: set[tuple[str, str]] = set()
+        self._groups_by_workload: dict[tuple[str, str], dict[PodGroupKey, None]] = {}
         self._members: dict[PodGroupKey, GroupMembers] = {}
         self._keys_by_pod: dict[PodUid, tuple[PodGroupKey, ...]] = {}
         self._attached: dict[PodUid, tuple[Pod, Pod]] = {}
@@ -133,11 +134,28 @@ class PodGroups:
 
     def put(self, group: PodGroup) -> list[ObservedPod]:
         """Returns the pods to which the change makes a difference; none if only the status changed."""
-        cached, self.groups[group.key] = self.groups.get(group.key), group
+        cached = self.groups.get(group.key)
+        if cached is not None and cached.workload != group.workload:
+            self._forget_workload(cached)
+        self.groups[group.key] = group
+        if group.workload is not None:
+            of_workload = self._groups_by_workload.setdefault((group.key.namespace, group.workload), {})
+            of_workload[group.key] = None
         return [] if cached == group else self._same_name(group.key)
 
     def drop(self, key: PodGroupKey) -> list[ObservedPod]:
-        return [] if self.groups.pop(key, None) is None else self._same_name(key)
+        group = self.groups.pop(key, None)
+        if group is None:
+            return []
+        self._forget_workload(group)
+        return self._same_name(key)
+
+    def _forget_workload(self, group: PodGroup) -> None:
+        if group.workload is not None:
+            workload = group.key.namespace, group.workload
+            del self._groups_by_workload[workload][group.key]
+            if not self._groups_by_workload[workload]:
+                del self._groups_by_workload[workload]
 
     def set_served(self, api: PodGroupApi, version: str | None) -> list[ObservedPod]:
         """The server serves the API in this version, or not at all (None): its groups are then unknown."""
@@ -146,7 +164,7 @@ class PodGroups:
         if version is None:
             del self.served[api]
             for key in [key for key in self.groups if key.api == api]:
-                del self.groups[key]
+                self._forget_workload(self.groups.pop(key))
         else:
             self.served[api] = version
         return [pod for key in self._members if key.api == api for pod in self.members(key)]
@@ -179,10 +197,8 @@ class PodGroups:
         return not self.workloads_served or (namespace, name) in self._workloads
 
     def _of_workload(self, namespace: str, name: str) -> list[ObservedPod]:
-        groups = [group for group in self.groups.values() if group.workload == name]
-        return [
-            pod for group in groups if group.key.namespace == namespace for pod in self.members(group.key)
-        ]
+        keys = self._groups_by_workload.get((namespace, name), ())
+        return [pod for key in keys for pod in self.members(key)]
 
     # ── what a pod gets of its group ───────────────────────────────────────────────────────────────────────────────
 

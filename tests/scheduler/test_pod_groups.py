@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Never, cast
 
 import pytest
 
+from policysched.cluster.pod_groups import PodGroups
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_groups import (
     MIN_RESOURCES_MAX,
@@ -531,6 +532,31 @@ def test_a_workload_that_is_gone_keeps_pods_waiting_until_it_is_back() -> None:
 
     assert message.endswith("belongs to Workload job, which does not exist")
     assert rig.placements().keys() == {"a"}
+
+
+class Unvisited(dict[PodGroupKey, PodGroup]):
+    def values(self) -> Never:
+        raise AssertionError("all groups are visited")
+
+
+def test_a_change_of_a_workload_reaches_its_own_groups_alone() -> None:
+    groups = PodGroups()
+    first, second = (gang_group(least=1, workloadRef={"workloadName": f"job-{i}"}) for i in (0, 1))
+    groups.put(first)
+    groups.put_pod(member("a"))
+    groups.groups = Unvisited(groups.groups)
+
+    def reached() -> list[int]:
+        return [len(groups.drop_workload("default", f"job-{number}")) for number in (0, 1)]
+
+    assert reached() == [1, 0]
+    groups.put(second)
+    assert reached() == [0, 1]
+    assert groups.drop_workload("other", "job-1") == []
+    groups.drop(second.key)
+    assert reached() == [0, 0]
+    groups.put(first)
+    assert reached() == [1, 0]
 
 
 @pytest.mark.parametrize(
