@@ -2,7 +2,7 @@
 
 Those of many pods in slices. No pod that the change has not reached is attempted, and no gang with such a member: when its
 turn comes, it is enqueued again first. Until then it has its old place in the queue, and a pod that was rejected is still
-rejected.
+rejected. `PolicyMembership.changes` has slow pods that changed themselves, too.
 """
 
 from policysched.model.identifiers import PodUid
@@ -15,26 +15,25 @@ from policysched.scheduler.sliced_changes import SlicedChanges
 
 
 class NamespaceEvents:
-    """`slices`: by namespace, the pods that its last change has not reached; `charges`: its placed pods that still count in the
-    quotas as before."""
+    """`charges`: by namespace, its placed pods that still count in the quotas as before its last change."""
 
     def __init__(self, core: SchedulerCore, membership: PolicyMembership) -> None:
         self._core = core
         self._membership = membership
-        self.slices: SlicedChanges[str, PodUid] = SlicedChanges(
-            core.queue, change_id, self._enqueue_again, cost_of=core.pre_enqueue_operations
-        )
+        self._changes = membership.changes
         self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
             core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations, rests=False
         )
-        self.sliced = self.charges, self.slices
+        self.sliced = self.charges, self._changes
 
     def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:
         if namespace not in self._core.cache.namespaces:
             self._core.queue.decision_time.namespace_deleted(namespace)
         self.charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)
         if synced:
-            self.slices.begin(namespace, self._membership.reading_namespace(namespace), now_ns)
+            unreached = list(self._changes.left(namespace))
+            pods = (*self._membership.reading_namespace(namespace), *unreached)
+            self._changes.begin(namespace, pods, now_ns)
 
     def has_reached(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether a detached entry can be attempted. Otherwise a slice of its pods is enqueued again, and it is too, unless
@@ -43,7 +42,7 @@ class NamespaceEvents:
         if uncharged and entry.policy in self._core.quotas.accounts:
             self.charges.reach(entry.namespace, uncharged, now_ns)
             return False
-        unreached = self.slices.left(entry.namespace)
+        unreached = self._changes.left(entry.namespace)
         if not unreached:
             return True
         gang = self._core.gangs.gang_of(entry.uid) if isinstance(entry, PendingPod) else entry
@@ -51,15 +50,10 @@ class NamespaceEvents:
         alone = (entry.uid,) if isinstance(entry, PendingPod) else ()
         pods = [uid for uid in members or alone if uid in unreached]
         if pods:
-            self.slices.reach(entry.namespace, pods, now_ns)
+            self._changes.reach(entry.namespace, pods, now_ns)
         return not pods
 
     def _recharge(self, namespace: str, pods: list[PodUid], _now_ns: int) -> None:
         for uid in pods:
             with raises_for(ObjectId("Pod", namespace, uid)):
                 self._core.quotas.recharge(uid, namespace)
-
-    def _enqueue_again(self, namespace: str, pods: list[PodUid], now_ns: int) -> None:
-        for uid in pods:
-            with raises_for(ObjectId("Pod", namespace, uid)):
-                self._membership.namespace_changed(uid, now_ns)

@@ -58,10 +58,12 @@ def pending_status(core: SchedulerCore, uid: PodUid) -> PendingPodStatus | None:
         message = f"policy {pod.policy} {core.samples.first_samples.message(pod.policy)}"
     elif entry.state is QueueState.ACTIVE and pod.policy in core.counting_policies:
         message = f"policy {pod.policy} is counting the pods for its totals"
-    elif entry.state is QueueState.AWAITING_TEXT or (
-        entry.state is QueueState.ACTIVE and pod.policy in core.changing_policies
+    elif entry.state in (QueueState.AWAITING_POLICY, QueueState.ACTIVE) and (
+        pod.policy in core.changing_policies
     ):
         message = f"policy {pod.policy} has a new text, which is applied to its pods"
+    elif entry.state is QueueState.AWAITING_POLICY:
+        message = f"policy {pod.policy} takes long for each pod, and the pods of a namespace take turns"
     return PendingPodStatus(
         pod=pod.pod.full_name,
         uid=uid,

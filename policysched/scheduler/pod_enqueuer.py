@@ -1,9 +1,8 @@
 """How a pending pod gets into the queue, alone or with its gang, and how it leaves.
 
 A pod is enqueued again whenever something changes that its pre-enqueue result depends on: the pod itself, its namespace
-or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, a feature that
-no built-in covers, or a namespace that the policy does not serve) is parked with that message until one of the
-three changes.
+or its policy. A pod that its policy rejects without looking at nodes (a required label is missing, a feature that no built-in
+covers, or a namespace that the policy does not serve) is parked with that message until one of them changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,11 +66,14 @@ class PodEnqueuer:
 
     # ── one pod ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enqueue(self, observed: ObservedPod, now_ns: int) -> None:
-        """A pending pod of a running policy is observed for the first time."""
+    def enqueue(self, observed: ObservedPod, now_ns: int, *, awaits_policy: bool = False) -> None:
+        """A pending pod of a running policy is observed for the first time. `awaits_policy`: `enqueue_again` follows."""
         queued_ns = self._core.queued_ns_of(observed.pod, now_ns)
         pod = self._core.pods[observed.pod.uid] = PendingPod(observed, queued_ns=queued_ns)
-        self._place_in_queue(pod, now_ns, "PodAdd")
+        if awaits_policy:
+            self._core.queue.await_policy(pod)
+        else:
+            self._place_in_queue(pod, now_ns, "PodAdd")
 
     def enqueue_again(self, pod: PendingPod, observed: ObservedPod, now_ns: int, event: str) -> None:
         """Something changed that the pod's position in the queue depends on."""

@@ -42,8 +42,11 @@ class PodEvents:
         self._extender_calls = extender_calls
         self._kubelet_rejections = kubelet_rejections
 
-    def updated(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
-        """Returns the members of its groups that are to be applied again (`PodGroupEvents.members_changed`)."""
+    def updated(
+        self, observed: ObservedPod, now_ns: int, *, synced: bool, in_slice: bool = False
+    ) -> list[ObservedPod]:
+        """Returns the members of its groups that are to be applied again (`PodGroupEvents.members_changed`). `in_slice`: of such a
+        change, so that the pod is evaluated at once."""
         core, uid = self._core, observed.pod.uid
         group_pods = core.cache.pod_groups.put_pod(observed)
         observed = core.cache.pod_groups.attach(observed)
@@ -78,7 +81,7 @@ class PodEvents:
             core.quotas.reservation_released(nominated.pod)
         if synced:
             core.samples.update_assumed_load(uid, before, now_ns)
-            self._membership.update(observed.pod, current, now_ns)
+            self._membership.update(observed.pod, current, now_ns, before=cached, in_slice=in_slice)
             if after is not None and is_renominated:
                 self._membership.leave_parked_group(uid, now_ns)
         if current is None or current.node is not None or current.deleting:
@@ -121,7 +124,7 @@ class PodEvents:
                 events.add(ClusterEvent.ASSIGNED_POD_DELETE)
                 core.quotas.reservation_released(cached.pod)
             if synced:
-                self._membership.update(cached.pod, None, now_ns)
+                self._membership.update(cached.pod, None, now_ns, before=cached)
         self._prebinder.abort(uid, now_ns)
         core.delete_unseen_claims(uid)
         core.reports.forget(uid)

@@ -185,7 +185,7 @@ class PodGroupEvents:
         """Unless the pod was deleted meanwhile, or has finished: it does not wait."""
         observed = self._core.cache.pod_groups.observed(uid)
         if observed is not None and uid in self._core.cache.pods:
-            self._pod_events.updated(observed, now_ns, synced=synced)
+            self._pod_events.updated(observed, now_ns, synced=synced, in_slice=True)
 
     def _silence(self, pods: Iterable[PodUid]) -> _Silenced:
         silenced: _Silenced = {}

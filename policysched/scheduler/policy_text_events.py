@@ -163,7 +163,7 @@ class PolicyTextEvents:
         with self._enqueuer.using(precomputed):
             for uid in uids:
                 pod = core.pods.get(uid)
-                if pod is not None and pod.state is QueueState.AWAITING_TEXT and not may_be_slow:
+                if pod is not None and pod.state is QueueState.AWAITING_POLICY and not may_be_slow:
                     of_all.append(uid)
                     continue
                 observed = core.cache.pods[uid]
@@ -248,7 +248,7 @@ class PolicyTextEvents:
             pod = core.pods[uid] = PendingPod(observed, queued_ns=core.queued_ns_of(observed.pod, now_ns))
         if pod.state is QueueState.BIND_LOST:
             return False
-        core.queue.await_text(pod)
+        core.queue.await_policy(pod)
         return True
 
     def _operations(self, item: PodUid | GangId) -> int:
@@ -275,7 +275,7 @@ class PolicyTextEvents:
         uids = [item for item in items if not isinstance(item, tuple)]
         pods = [core.pods.get(uid) for uid in uids]
         with self._enqueuer.using(self._precomputed[policy]):
-            waiting = [pod for pod in pods if pod is not None and pod.state is QueueState.AWAITING_TEXT]
+            waiting = [pod for pod in pods if pod is not None and pod.state is QueueState.AWAITING_POLICY]
             self._enqueuer.enqueue_many(policy, waiting, now_ns)
             for observed in filter(None, map(core.cache.pods.get, uids)):
                 if observed.pod.uid not in core.pods and not self._membership.is_unplaced(observed):

@@ -53,6 +53,14 @@ class SlicedChanges(Generic[Key, Item]):
         if (at_once and not is_slow) or self._queue.order_is_given:
             self.reach(key, left, now_ns)
 
+    def add(self, key: Key, item: Item, now_ns: int) -> None:
+        """One more item for the change of the key, which begins with it if there is none."""
+        if key not in self._left:
+            self._left[key] = {}
+            self._turns.add(self._payer_of(key), key)
+            self._began_ns = now_ns
+        self._left[key][item] = None
+
     def left(self, key: Key) -> Collection[Item]:
         """What the change has not reached."""
         return self._left.get(key, ())

@@ -196,7 +196,7 @@ def test_a_change_of_a_namespace_names_the_pod_that_it_reaches() -> None:
     rig = Rig(FIT, namespace("tenant"), tenants("bad"))
     script: Script = lambda rig: rig.observe(namespace("tenant", labels={"a": "b"}))  # noqa: E731
 
-    assert blamed(rig, script, PolicyMembership, "namespace_changed") == ("Pod", "tenant")
+    assert blamed(rig, script, PolicyMembership, "apply_change") == ("Pod", "tenant")
 
 
 def test_a_deletion_counts_for_the_namespace_of_the_pod() -> None:

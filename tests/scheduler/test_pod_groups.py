@@ -692,9 +692,9 @@ def applied_pods(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     applied: list[str] = []
     updated = PodEvents.updated
 
-    def counting(self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
+    def counting(self: PodEvents, observed: ObservedPod, now_ns: int, **more: bool) -> list[ObservedPod]:
         applied.append(observed.pod.name)
-        return updated(self, observed, now_ns, synced=synced)
+        return updated(self, observed, now_ns, **more)
 
     monkeypatch.setattr(PodEvents, "updated", counting)
     return applied

@@ -300,7 +300,7 @@ def test_pods_that_wait_for_the_text_say_so_and_are_counted() -> None:
     status = rig.scheduler.pending_pods.status(f"default/p{MANY - 1}")
     assert status is not None
     assert (status.state, status.message) == (
-        "awaiting a new text",
+        "awaiting its policy",
         "policy test has a new text, which is applied to its pods",
     )
     assert rig.counts() == {"active": MANY}
@@ -362,7 +362,7 @@ def parked(count: int = 4 * WAKE_UPS_PER_SLICE) -> Rig:
 
 
 def awaiting(rig: Rig) -> int:
-    return sum(each.state is QueueState.AWAITING_TEXT for each in rig.scheduler.core.pods.values())
+    return sum(each.state is QueueState.AWAITING_POLICY for each in rig.scheduler.core.pods.values())
 
 
 CHANGED = FIT + "filter node_unschedulable\n"

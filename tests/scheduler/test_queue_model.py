@@ -149,7 +149,7 @@ class Model:
 
     def update(self) -> None:
         """The pod is another one, maybe of another class. If it awaits a text, that is not known yet."""
-        if (entry := self.one()) is None or entry.state is QueueState.AWAITING_TEXT:
+        if (entry := self.one()) is None or entry.state is QueueState.AWAITING_POLICY:
             return
         entry.in_error_backoff = False
         self.bounded(lambda: self.queue.remove(entry, self.now_ns))
@@ -305,7 +305,7 @@ class Model:
 
     def has_precedence(self, other: PendingPod, entry: PendingPod) -> bool:
         """Whether the other one should have the room that is left."""
-        is_waiting = other.state in (QueueState.GATED, QueueState.AWAITING_TEXT) or other.in_error_backoff
+        is_waiting = other.state in (QueueState.GATED, QueueState.AWAITING_POLICY) or other.in_error_backoff
         if other is entry or other.policy != entry.policy or is_waiting or not self.fits(other):
             return False
         if self.key(other) >= self.key(entry):

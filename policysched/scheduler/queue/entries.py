@@ -31,7 +31,9 @@ class QueueState(Enum):
     BINDING = "binding"  # assumed; its claims are not bound yet, or its bind is not answered
     BIND_LOST = "lost"  # its bind found the pod gone or on another node: the watch will show which
     ATTEMPTING = "being decided"  # an attempt has steps left
-    AWAITING_TEXT = "awaiting a new text"  # its policy has one, which has not reached it
+    AWAITING_POLICY = (
+        "awaiting its policy"  # a new text of it has not reached the pod, or it takes long for a new pod
+    )
     GANG_MEMBER = "member"  # attempted with its gang
     DETACHED = "nowhere"  # between two states, never between two events
 

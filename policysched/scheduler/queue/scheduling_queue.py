@@ -216,9 +216,9 @@ class SchedulingQueue:
         self._gated[entry] = None
         self._count("gated", "ScheduleAttemptFailure" if entry.attempts else "PodAdd")
 
-    def await_text(self, entry: QueueEntry) -> None:
-        """Keep a detached entry until the new text of its policy reaches it. Keys of the old text compare with no new ones."""
-        entry.state, entry.order_key = QueueState.AWAITING_TEXT, ()
+    def await_policy(self, entry: QueueEntry) -> None:
+        """Keep a detached entry until its policy, or the new text of it, reaches it. Keys of an old text compare with no new ones."""
+        entry.state, entry.order_key = QueueState.AWAITING_POLICY, ()
         self._gated[entry] = None
 
     def park(
@@ -287,7 +287,7 @@ class SchedulingQueue:
                 self._backoff.discard(entry)
             case QueueState.UNSCHEDULABLE:
                 self._parked.remove(entry)
-            case QueueState.GATED | QueueState.AWAITING_TEXT:
+            case QueueState.GATED | QueueState.AWAITING_POLICY:
                 del self._gated[entry]
             case _:
                 pass
@@ -353,13 +353,13 @@ class SchedulingQueue:
                 yield
             if entry.state is QueueState.UNSCHEDULABLE:
                 self.remove(entry, now_ns)
-                self.await_text(entry)
+                self.await_policy(entry)
 
     def drop_policy(self, policy: str, rules: Container[str] = ()) -> None:
         """Detach all entries of the policy, and forget what was counted of rules that are not among its `rules` now. Those that
         await a text go on doing so."""
         for entry in list(self._entries_of(policy)):
-            if entry.state is not QueueState.AWAITING_TEXT:
+            if entry.state is not QueueState.AWAITING_POLICY:
                 entry.state, entry.represented_key = QueueState.DETACHED, None
         if self.yielded is not None and self.yielded.policy == policy:
             self.yielded = None
@@ -383,7 +383,7 @@ class SchedulingQueue:
 
     def counts(self) -> dict[str, int]:
         """Pods by the `queue` label of `scheduler_pending_pods`."""
-        awaiting = sum(entry.state is QueueState.AWAITING_TEXT for entry in self._gated)
+        awaiting = sum(entry.state is QueueState.AWAITING_POLICY for entry in self._gated)
         return {
             "active": sum(entry.pod_count for entry in self._active)
             + awaiting
@@ -418,7 +418,7 @@ class SchedulingQueue:
         for entry in (entry for group in self._groups for entry in group.members):
             states.setdefault(entry, []).append(QueueState.UNSCHEDULABLE)
         for entry in self._gated:
-            is_awaiting = entry.state is QueueState.AWAITING_TEXT
+            is_awaiting = entry.state is QueueState.AWAITING_POLICY
             states.setdefault(entry, []).append(entry.state if is_awaiting else QueueState.GATED)
         for entry, queue_states in states.items():
             if queue_states != [entry.state]:
