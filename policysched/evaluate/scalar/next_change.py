@@ -5,9 +5,11 @@ at its next edge, a total over pods when the next pod comes of age. Every other 
 evaluated again after a second.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
+from itertools import chain
 from operator import or_
 from zoneinfo import ZoneInfo
 
@@ -21,6 +23,7 @@ from policysched.lang.ir.expr_analysis import children, stage_of
 _SECOND_NS = 10**9
 _MINUTE_NS = 60 * _SECOND_NS
 _HALF_HOUR_NS = 30 * _MINUTE_NS
+_WEEK_MINUTES = 7 * 24 * 60
 
 
 NextChange = Callable[[EvalContext], int | None]
@@ -51,8 +54,8 @@ def compile_next_change(expr: e.Expr, program: ExprDeclarations, *, running: boo
         case e.PodTotal():
             return _of_total(expr, program)
         case e.WeeklyWindow(minute_ranges=spans, time_zone=zone):
-            zone_info = ZoneInfo(zone)
-            return lambda context: _next_edge_ns(spans, zone_info, context.now_ns)
+            zone_info, edges = ZoneInfo(zone), tuple(chain.from_iterable(spans))
+            return lambda context: _next_edge_ns(edges, zone_info, context.now_ns)
         case e.Compare() | e.Arith() | e.Call() if any(map(slope, children(expr))):
             return _in_a_second
         case e.Not() | e.And() | e.Or() | e.Has() | e.Else() | e.If() | e.Compare() | e.Arith() | e.Call():
@@ -108,14 +111,14 @@ def crossing_ns(difference: int, growth: int, now_ns: int) -> int | None:
     return now_ns - (difference // growth)
 
 
-def _next_edge_ns(spans: tuple[tuple[int, int], ...], zone: ZoneInfo, now_ns: int) -> int:
-    """Half an hour at most: daylight saving changes the offset on half hours."""
-    week = 7 * 24 * 60
+def _next_edge_ns(edges: tuple[int, ...], zone: ZoneInfo, now_ns: int) -> int:
+    """`edges`: where spans begin and end, sorted. Half an hour at most: daylight saving changes the offset on half hours."""
     minute = minute_of_week(now_ns, zone)
-    edges = [(edge - minute) % week or week for span in spans for edge in span]
+    number = bisect_right(edges, minute)
+    edge = edges[number] if number < len(edges) else edges[0] + _WEEK_MINUTES
     this_minute = now_ns - now_ns % _MINUTE_NS
     half_hour = now_ns - now_ns % _HALF_HOUR_NS + _HALF_HOUR_NS
-    return min([half_hour, *(this_minute + edge * _MINUTE_NS for edge in edges)])
+    return min(half_hour, this_minute + (edge - minute) * _MINUTE_NS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,11 @@
 A missing operand makes the result missing, unless another operand decides it.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from math import ceil
 from zoneinfo import ZoneInfo
 
@@ -197,11 +199,10 @@ def pod_total(expr: e.PodTotal, program: ExprDeclarations) -> ScalarFunction:
 
 
 def window(spans: tuple[tuple[int, int], ...], zone_name: str) -> ScalarFunction:
-    zone = ZoneInfo(zone_name)
+    zone, edges = ZoneInfo(zone_name), tuple(chain.from_iterable(spans))
 
     def evaluate(context: EvalContext) -> EvalValue:
-        minute = minute_of_week(context.now_ns, zone)
-        return any(start <= minute < end for start, end in spans)
+        return bisect_right(edges, minute_of_week(context.now_ns, zone)) % 2 == 1
 
     return evaluate
 
