@@ -164,11 +164,11 @@ def test_parked_pods_that_are_never_requeued_are_detected(monkeypatch: pytest.Mo
     updated = PodEvents.updated
 
     def without_requeue(
-        self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
+        self: PodEvents, observed: ObservedPod, now_ns: int, **more: bool
     ) -> list[ObservedPod]:
         requeue = self._core.queue.requeue
         monkeypatch.setattr(self._core.queue, "requeue", lambda *_, **__: None)
-        group_pods = updated(self, observed, now_ns, synced=synced)
+        group_pods = updated(self, observed, now_ns, **more)
         monkeypatch.setattr(self._core.queue, "requeue", requeue)
         return group_pods
 

@@ -71,9 +71,9 @@ def pods_of_unknown_schedulers_get_events() -> AbstractContextManager[Any]:
     updated = PodEvents.updated
 
     def updated_with_event(
-        self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
+        self: PodEvents, observed: ObservedPod, now_ns: int, **more: bool
     ) -> list[ObservedPod]:
-        others = updated(self, observed, now_ns, synced=synced)
+        others = updated(self, observed, now_ns, **more)
         pod = observed.pod
         if pod.scheduler == UNKNOWN_SCHEDULER:
             about = (pod.uid, pod.namespace, pod.name, "beta")

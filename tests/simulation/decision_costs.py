@@ -56,10 +56,10 @@ class TimeAccounts:
         is_in_doubt = is_recent or namespace not in self._had_pods
         return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_in_doubt and are_all_overdrawn)
 
-    def _on_pod_update(self, observed: ObservedPod, now_ns: int, *, synced: bool) -> list[ObservedPod]:
+    def _on_pod_update(self, observed: ObservedPod, now_ns: int, **more: bool) -> list[ObservedPod]:
         if observed.node is not None:
             self._had_pods.add(observed.pod.namespace)
-        return self._pod_updated(observed, now_ns, synced=synced)
+        return self._pod_updated(observed, now_ns, **more)
 
     def _account(self, elapsed_ns: int) -> int | None:
         if self._random is None:

@@ -177,10 +177,8 @@ def a_bind_is_recorded_twice() -> AbstractContextManager[Any]:
 def pending_pods_are_overlooked() -> AbstractContextManager[Any]:
     updated = PodEvents.updated
 
-    def only_placed(
-        self: PodEvents, observed: ObservedPod, now_ns: int, *, synced: bool
-    ) -> list[ObservedPod]:
-        return [] if observed.node is None else updated(self, observed, now_ns, synced=synced)
+    def only_placed(self: PodEvents, observed: ObservedPod, now_ns: int, **more: bool) -> list[ObservedPod]:
+        return [] if observed.node is None else updated(self, observed, now_ns, **more)
 
     return patch.object(PodEvents, "updated", only_placed)
 
