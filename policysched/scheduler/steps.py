@@ -20,6 +20,7 @@ POD_OPERATIONS_PER_SLICE = 250
 """Operations for pods, not for pods and nodes, that are made at once: 5 ms, where they read long lists of the pod."""
 POD_OPERATIONS_AT_ONCE_MAX = POD_OPERATIONS_PER_SLICE // 10
 """For a pod: half a millisecond. What takes longer for each of many pods is always in slices."""
+_POD_OPERATION_COST = 2
 VISITS_PER_PIECE = 50
 NEW_CLASS_COST = 25
 """Of evaluating a pod that shares nothing with those before it, with the reasons of the nodes: beside `evaluation_cost`."""
@@ -28,6 +29,11 @@ NEW_CLASS_COST = 25
 def pods_per_slice(operations: int, pods_max: int) -> int:
     """For how many pods something of this static cost is computed at once."""
     return max(1, min(pods_max, POD_OPERATIONS_PER_SLICE // max(1, operations)))
+
+
+def pod_operations_cost(operations: int) -> int:
+    """The cost of computing something of this static cost for a pod. 0: it is cheap."""
+    return operations * _POD_OPERATION_COST if operations > POD_OPERATIONS_AT_ONCE_MAX else 0
 
 
 def evaluation_cost(node_count: int, operations: int = 0) -> int:

@@ -16,7 +16,9 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
+from policysched.scheduler.preemption import default_preemption
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
+from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 
@@ -619,6 +621,53 @@ def test_who_evicts_its_own_pods_protects_them_from_no_other_namespace() -> None
 
     assert breaker.blocks(of("web", 61), "default", 61)
     assert not breaker.blocks(of("web", 61), "friend", 61)
+
+
+SLOW = ANY.replace("= any", "= " + " and ".join(f"victim.priority < {50 + k}" for k in range(40)))
+"""79 operations for each pod that may be evicted."""
+
+
+def test_a_slow_condition_of_victims_is_asked_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A team may write one of a hundred operations, which read long texts: thousands of pods were asked about in one piece."""
+    nodes = [f"n{at}" for at in range(8)]
+    rig = Rig(
+        SLOW, *map(node, nodes), *[low(f"{name}-{at}", name, cpu="1") for name in nodes for at in range(4)]
+    )
+    pieces: list[int] = []
+    asked = EvictionRights.__call__
+
+    def counted(rights: EvictionRights, victim: Pod) -> bool:
+        pieces[-1] += 1
+        return asked(rights, victim)
+
+    monkeypatch.setattr(EvictionRights, "__call__", counted)
+    rig.handle(e.PodUpdated(pending(high(cpu="4"))))
+    while rig.scheduler.ready(rig.now_ns):
+        pieces.append(0)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+
+    assert [name for _, name, _ in evictions(rig)] == ["n0"]
+    assert sum(pieces) == 32
+    assert max(pieces) <= 4
+
+
+def test_a_slow_condition_of_victims_is_asked_about_other_nodes_in_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(default_preemption, "_QUESTIONS_COST_MAX", 400)
+    nodes = [f"n{at}" for at in range(8)]
+    rig = Rig(SLOW, *map(node, nodes))
+    for name in nodes:
+        rig.observe(
+            *[low(f"{name}-{at}", name, cpu="1", priority=1 if name == "n6" else 60) for at in range(4)]
+        )
+    rig.observe(high(cpu="4"))
+    rig.settle()
+    assert "were not searched for victims in this attempt" in (rig.pending_message("high") or "")
+
+    rig.pass_time(120)
+
+    assert [name for _, name, _ in evictions(rig)] == ["n6"]
 
 
 class NeverVisited(OrderedDict[Any, Any]):

@@ -134,6 +134,12 @@ class Plan:
         of_layers = sum(scalar_cost(layer.condition).per_pod for layer in program.layers)
         return of_layers + sum(cost.per_pod for cost, _ in statements)
 
+    @cached_property
+    def victim_operations(self) -> int:
+        """The static cost of whether a pod may be evicted, and of its place among the victims."""
+        spec = self.program.preemption
+        return sum(scalar_cost(expr).per_pod for expr in (spec.victims, *(key.value for key in spec.order)))
+
     @property
     def order_reads_shares(self) -> bool:
         return self._order.reads_shares

@@ -433,7 +433,7 @@ class EvictingSearch:
         if node is None or node not in dry_run.potential_nodes:
             return False
         return any(
-            allowed(victim) and self.context.is_terminating(victim.uid) for victim in self._pods_on(node)
+            self.context.is_terminating(victim.uid) and allowed(victim) for victim in self._pods_on(node)
         )
 
     def _pods_on(self, node: NodeName) -> list[Pod]:

@@ -89,7 +89,9 @@ class MemberCandidates:
         may_evict: Callable[[Pod], bool],
         cluster: PreemptionInputs,
     ) -> Steps[Candidate | NoGangPlacement]:
-        evictable = self._evictable.setdefault(allowed, EvictablePods(may_evict))
+        evictable = self._evictable.setdefault(
+            allowed, EvictablePods(may_evict, allowed.question_cost, allowed.order)
+        )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self._changed_nodes)
         cached = self._by_class.get(equivalence_key)
         changed = set[NodeName]()

@@ -64,6 +64,9 @@ from policysched.scheduler.unschedulable_message import unavailable_message
 CHOICES_MAX = 4
 """Searches of one attempt, each without the victims that were too many before. Nothing else is decided meanwhile."""
 
+_QUESTIONS_COST_MAX = 20_000
+"""Of a policy that takes long to say whether a pod may be evicted: 0.2 s in an attempt, in which nothing else is decided. The next one
+begins with other nodes."""
 _GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
 Uids = Collection[PodUid]
 
@@ -124,6 +127,7 @@ class DefaultPreemption:
                 self.evictions.running_gangs(pod.pod.namespace),
                 allowed.order,
                 pod.attempts,
+                allowed.question_cost,
             )
             chosen, reasons = yield from self.choose(
                 dry_run,
@@ -161,13 +165,22 @@ class DefaultPreemption:
         spared = set[PodUid]()
         reasons: Mapping[str, int] = {}
         for _ in range(CHOICES_MAX):
-            evictable = EvictablePods(lambda victim: victim.uid not in spared and may_evict(victim))
+            evictable = EvictablePods(
+                lambda victim: victim.uid not in spared and may_evict(victim),
+                cluster.question_cost,
+                cluster.order,
+                _QUESTIONS_COST_MAX,
+            )
             if dry_run.node_local:
                 candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
                 reasons = rejection_reasons(candidates, dry_run, cluster)
             else:
                 result = yield from find_candidates(dry_run, evictable, cluster)
                 best, reasons = (yield from result.best()), result.reasons
+            if evictable.left_out:
+                placements = map(self._core.cache.ledger.placement, evictable.left_out)
+                nodes = {placement.node for placement in placements if placement is not None}
+                reasons = {**reasons, NOT_SEARCHED: reasons.get(NOT_SEARCHED, 0) + len(nodes)}
             excess = () if best is None else beyond(best.victims)
             if not excess:
                 return best, reasons
@@ -298,7 +311,7 @@ class DefaultPreemption:
             return False
         leaving = self.evictions.leaving.as_seen_by(pod.namespace)
         return any(
-            allowed(victim) and self.evictions.is_terminating(victim.uid, leaving)
+            self.evictions.is_terminating(victim.uid, leaving) and allowed(victim)
             for victim in self._pods_on(node)
         )
 

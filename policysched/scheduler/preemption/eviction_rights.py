@@ -2,6 +2,7 @@
 those whose deletion was refused (`refused_evictions`), and those whose gangs are not known yet."""
 
 from collections.abc import Collection, Hashable
+from typing import Any
 
 from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
 from policysched.model.identifiers import PodUid
@@ -12,6 +13,7 @@ from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_owners import QuotaOwners
+from policysched.scheduler.steps import pod_operations_cost
 
 
 class EvictionRights:
@@ -31,7 +33,9 @@ class EvictionRights:
     ) -> None:
         """`next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
         first. `owners`: for the message."""
-        self.order = order
+        self.order = None if order is None else _remembered(order)
+        self.question_cost = pod_operations_cost(core.plan(policy).victim_operations)
+        """Of the answer about a pod and its place in the `order`. 0: it is cheap."""
         self.next_change_ns: int | None = None
         """When one of the pods asked about may be evicted that the policy does not select now."""
         self._next_change = next_change
@@ -74,6 +78,17 @@ class EvictionRights:
         if self._owners is not None and self._owners.kept:
             message = f"{message} {self._owners.explain()}."
         return message
+
+
+def _remembered(order: VictimOrder) -> VictimOrder:
+    keys: dict[PodUid, Any] = {}
+
+    def key(pod: Pod) -> Any:
+        if pod.uid not in keys:
+            keys[pod.uid] = order(pod)
+        return keys[pod.uid]
+
+    return key
 
 
 def _pods_are(uids: Collection[PodUid]) -> str:

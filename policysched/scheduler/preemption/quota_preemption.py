@@ -272,6 +272,7 @@ class QuotaPreemption:
             len(core.cache.nodes),
             self._preemption.evictions.running_gangs(pod.pod.namespace),
             search.rights.order,
+            question_cost=search.rights.question_cost,
         )
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),

@@ -76,7 +76,10 @@ class ReclaimSearch:
             yield _CHARGE_COST
             while blocks := list(self.usage.blocks(charge)):
                 # Pods that are not victims for one limit may be for another, and free both.
-                if not any(self._take_victims(block, charge) for block in blocks):
+                for block in blocks:
+                    if (yield from self._take_victims(block, charge)):
+                        break
+                else:
                     return None
             self.usage.add(charge)
         for charge in together:
@@ -130,19 +133,20 @@ class ReclaimSearch:
             if observed is not None and (observed.deleting or self.is_leaving(uid)):
                 self._count(charged, -1)
 
-    def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> bool:
+    def _take_victims(self, block: QuotaBlock, charge: QuotaCharge) -> Steps[bool]:
         """Take victims until the block is gone, or another limit blocks. False: no victim is left for it."""
         key, taken = (block.claims, block.resource, charge.entities), False
         if key not in self._candidates:
             budgets = BudgetsAfterEvictions(self.core.cache.budgets)
             budgets.evict(victim.pod for victim in self.victims.values())
-            self._candidates[key] = iter(self._ordered(self._borrowers(block, charge), budgets))
+            borrowers = yield from self._borrowers(block, charge)
+            self._candidates[key] = iter(self._ordered(borrowers, budgets))
         for charged in self._candidates[key]:
             if charged.pod.uid in self.victims or not self._may_reclaim(
                 self.lent, [(charge, block)], charged.charge
             ):
                 continue
-            if not self._may_be_victim(charged):
+            if not (yield from self._may_be_victim(charged)):
                 continue  # with victims of its gang, all of it would have to go
             for member in self._whole(charged):
                 self._add_victim(member)
@@ -152,9 +156,9 @@ class ReclaimSearch:
                 return True
         return taken and self.usage.blocked(charge) is None
 
-    def _borrowers(self, block: QuotaBlock, charge: QuotaCharge) -> Iterator[ChargedPod]:
+    def _borrowers(self, block: QuotaBlock, charge: QuotaCharge) -> Steps[list[ChargedPod]]:
         """The pods that may be evicted of entities that borrow what the block lacks."""
-        yielded: set[PodUid] = set()
+        borrowers: dict[PodUid, ChargedPod] = {}
         for quota in block.claims:
             own_entity = charge.entities[quota]
             for entity in list(self.account.usage.nodes):
@@ -163,21 +167,33 @@ class ReclaimSearch:
                 if not self.lent.borrowed(quota, entity, block.resource):
                     continue
                 for charged in self.account.pods_of(entity):
-                    if charged.pod.uid not in yielded and self._may_be_victim(charged):
-                        yielded.add(charged.pod.uid)
-                        yield charged
+                    if charged.pod.uid not in borrowers and (yield from self._may_be_victim(charged)):
+                        borrowers[charged.pod.uid] = charged
+        return list(borrowers.values())
 
-    def _may_be_victim(self, charged: ChargedPod) -> bool:
+    def _may_be_victim(self, charged: ChargedPod) -> Steps[bool]:
         uid = charged.pod.uid
         observed = self.core.cache.pods.get(uid)
         if observed is None or observed.deleting or self.is_leaving(uid):
             return False
         gang = self._gang_below_minimum(uid)
         if gang is None:
-            return self.may_evict(charged.pod)
+            return (yield from self._ask((charged,)))
         if gang.id not in self._may_go:
-            self._may_go[gang.id] = all(self.may_evict(member.pod) for member in self._whole(charged))
+            self._may_go[gang.id] = yield from self._ask(self._whole(charged))
         return self._may_go[gang.id]
+
+    def _ask(self, pods: Iterable[ChargedPod]) -> Steps[bool]:
+        """Whether all may be evicted, in pieces if the policy takes long for each."""
+        for charged in pods:
+            may_go = self.may_evict(charged.pod)
+            if may_go and self.rights.order is not None:
+                self.rights.order(charged.pod)
+            if self.rights.question_cost:
+                yield self.rights.question_cost
+            if not may_go:
+                return False
+        return True
 
     def _whole(self, charged: ChargedPod) -> list[ChargedPod]:
         """The pod, with the rest of its gang where that would be left below its minimum."""

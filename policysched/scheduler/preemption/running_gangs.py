@@ -245,10 +245,21 @@ def victim_units(in_order: Sequence[Pod], gang_of: GangOf) -> list[VictimUnit]:
 class EvictablePods:
     """Which pods of a node may be victims. Of a gang with a member that may not be evicted, wherever it runs, only as
     many members may be as the gang can spare. `by_node`: what is known of nodes that have not changed since. `in_order`: those of
-    the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted."""
+    the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted. `question_cost`: of
+    the answer about a pod and of its place in the `order`, which is remembered; 0: it is cheap. No more are asked about
+    once all together cost `questions_cost_max`: those `left_out` are no victims."""
 
-    def __init__(self, may_evict: Callable[[Pod], bool]) -> None:
+    def __init__(
+        self,
+        may_evict: Callable[[Pod], bool],
+        question_cost: int = 0,
+        order: VictimOrder | None = None,
+        questions_cost_max: int | None = None,
+    ) -> None:
         self._may_evict = may_evict
+        self._question_cost, self._order = question_cost, order
+        self._cost_left = questions_cost_max
+        self.left_out: set[PodUid] = set()
         self._known: dict[PodUid, bool] = {}
         self.by_node: dict[NodeName, list[Pod]] = {}
         self.ordered_nodes: set[NodeName] = set()
@@ -261,6 +272,20 @@ class EvictablePods:
         if known is None:
             known = self._known[pod.uid] = self._may_evict(pod)
         return known
+
+    def ask(self, pods: Iterable[Pod]) -> Steps[None]:
+        """Learn in pieces what is asked about these pods next, if the policy takes long for each."""
+        unknown = [pod for pod in pods if pod.uid not in self._known] if self._question_cost else []
+        if self._cost_left is not None:
+            if self._cost_left <= 0:
+                self._known |= dict.fromkeys((pod.uid for pod in unknown), False)
+                self.left_out.update(pod.uid for pod in unknown)
+                return
+            self._cost_left -= self._question_cost * len(unknown)
+        for pod in unknown:
+            if self.may_evict(pod) and self._order is not None:
+                self._order(pod)
+            yield self._question_cost
 
     def forget(self, nodes: Collection[NodeName]) -> None:
         """These changed: pods were added or removed, or others of their gangs were. About those that stay nothing is asked again."""
@@ -294,6 +319,7 @@ class EvictablePods:
         if gang not in self._evictable_whole:
             self._evictable_whole[gang] = True
             for some in gang.in_parts():
+                yield from self.ask(some)
                 if not all(map(self.may_evict, some)):
                     self._evictable_whole[gang] = False
                     break

@@ -93,7 +93,7 @@ class PreemptionInputs:
 
     `pods_on`: pods of a node in order of arrival. `started_ns`: when the kubelet started a pod
     (None: not yet). `node_count` counts all nodes. `gang_of`: the running gang of a pod.
-    `order`: which victims go first by the policy; None: in kube-scheduler's order. `attempts`: for the pod or gang so far;
+    `order`: which victims go first by the policy; None: in kube-scheduler's order. `question_cost`: of `EvictablePods`. `attempts`: for the pod or gang so far;
     a search that ends before it has tried all nodes begins with others each time.
     """
 
@@ -104,11 +104,13 @@ class PreemptionInputs:
     gang_of: GangOf = no_gang
     order: VictimOrder | None = None
     attempts: int = 0
+    question_cost: int = 0
 
     def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> Steps[list[Pod]]:
         """Those of the node's pods that may be victims, most important first."""
         if (known := evictable.by_node.get(node)) is not None:
             return known
+        yield from evictable.ask(self.pods_on(node))
         pods = [pod for pod in self.pods_on(node) if evictable.may_evict(pod)]
         in_order = sorted_by_importance(pods, self.started_ns, self.order)
         evictable.by_node[node] = yield from evictable.without_needed_members(in_order, self.gang_of)
