@@ -394,7 +394,9 @@ class Evaluator:
         if not self.reads_few_pods(plan.pod_totals):
             yield from self._snapshots.prepare_totals(plan, context)
         yield from plan.lower_in_steps(plan.active_layers(context))
-        is_sliced = plan.is_long or self._operations(pod, SLICED_DECISION) > SLICED_DECISION
+        is_sliced = (
+            plan.is_long(len(self._cache.nodes)) or self._operations(pod, SLICED_DECISION) > SLICED_DECISION
+        )
         rejection = self.over_budget_message(pod) or self._admission_rejection(plan, pod)
         if not is_sliced or rejection is not None:
             return

@@ -208,7 +208,7 @@ class PodAttempts:
     def warm_up(self, pod: PendingPod, now_ns: int, overlay: Overlay | None = None) -> Steps[None]:
         """What a long evaluation needs: devices node by node, and the rest rule by rule. A rule ends the time slice."""
         core, plan = self._core, self._core.plan(pod.policy)
-        evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long)
+        evaluator, is_plain = core.evaluator, not (plan.program.layers or plan.is_long(len(core.cache.nodes)))
         yield from search_devices(core, pod)
         if overlay is not None:
             yield from search_devices(core, pod, overlay)

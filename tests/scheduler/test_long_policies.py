@@ -124,12 +124,10 @@ def test_the_search_for_a_gang_pauses_while_the_rules_of_a_member_are_lowered() 
 
 
 def test_a_long_policy_is_evaluated_in_steps_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    short = rig(HEADER + scores())
-    monkeypatch.setattr(plans, "LONG_POLICY", 10)
-    long = rig(HEADER + scores())
-
     calls = []
-    for scheduler in (short, long):
+    for long_policy in (plans.LONG_POLICY, 10):
+        monkeypatch.setattr(plans, "LONG_POLICY", long_policy)
+        scheduler = rig(HEADER + scores())
         scheduler.observe(pod("second", cpu="2"))
         calls.append(decide_calls(scheduler))
 
@@ -137,6 +135,13 @@ def test_a_long_policy_is_evaluated_in_steps_with_the_same_result(monkeypatch: p
     assert len(calls[1]) > RULES
     bound = [[command for call in each for command in call if isinstance(command, c.Bind)] for each in calls]
     assert [bind.node for bind in bound[0]] == [bind.node for bind in bound[1]] != []
+
+
+def test_a_policy_is_long_on_many_nodes_that_is_short_on_few() -> None:
+    """Fourteen scores with `beta_cdf` took 1.4 s in one piece at 5,000 nodes, at a cost of 1,002."""
+    plan = rig(HEADER + scores()).scheduler.core.plan("test")
+
+    assert [plan.is_long(nodes) for nodes in (0, 1_000, 1_000_000)] == [False, False, True]
 
 
 def test_a_text_that_is_lowered_at_once_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

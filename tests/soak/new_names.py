@@ -18,7 +18,7 @@ import orjson
 
 from policysched.cluster.change_log import ChangeLog
 from policysched.cluster.devices import cel_selectors, search_outcomes, selector_results
-from policysched.evaluate.columns import term_table
+from policysched.evaluate.columns import namespace_scopes, term_table
 from policysched.evaluate.plan import gang_terms
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.decode import pod_resources
@@ -52,6 +52,7 @@ MORE_BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (pod_group_events, "_NAMESPACES_MAX", 4),
     (gang_terms, "_KEPT_GROUPS_MAX", 4),
     (term_table, "_KINDS_MIN", 0),
+    (namespace_scopes, "_GONE_MIN", 0),
 )
 _REFUSALS = (
     (re.compile(r"/api/v1/namespaces/[^/]+/pods/refused-[a-z]+-\d+/binding"), 403),

@@ -21,7 +21,7 @@ from policysched.evaluate.scalar.compiler import compile_scalar
 from policysched.evaluate.scalar.eval_context import EMPTY_SHARES, EvalContext
 from policysched.evaluate.scalar.leaves import input_text
 from policysched.lang.ir.arithmetic import Number
-from policysched.lang.ir.cost import policy_cost, scalar_cost, statements_cost
+from policysched.lang.ir.cost import policy_cost, scalar_cost, statements_cost, victim_operations
 from policysched.lang.ir.declarations import Input, PairJoinSpec
 from policysched.lang.ir.expr import VOLATILE_STAGES, Attr, Stage
 from policysched.lang.ir.expr_analysis import stage_of, walk
@@ -49,7 +49,9 @@ from policysched.model.pods import Pod, QueuedPodInfo
 from policysched.text.sanitize import sanitize_line
 
 LONG_POLICY = 2_000
-"""The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps. It is twice the largest shipped one."""
+"""The evaluation of a policy that costs more operations (`lang.ir.cost`) runs in steps, and on more than a thousand nodes of one that
+costs as much fewer. It is twice the largest shipped one."""
+_LONG_POLICY_NODES = 1_000
 _READ_SETS_MAX = 512
 """With layers on labels, there are as many sets as tenants have pods with different labels."""
 
@@ -100,9 +102,14 @@ class Plan:
         self._totals_read = kept(partial(totals_of_variant, program))
         self.layer_requeue_events = _layer_requeue_events(program)
         rules = with_shadows(program.rules, program.shadows)
-        self.is_long = policy_cost(rules, program.layers).total > LONG_POLICY
+        self.victim_operations = victim_operations(program.preemption)
+        self._cost = policy_cost(rules, program.layers).total
         self.shadow = None if program.shadows == NO_RULES else Plan(shadow_program(program), lowering)
         """The shadow rules, as the rules of a plan of their own."""
+
+    def is_long(self, node_count: int) -> bool:
+        """Whether an evaluation on so many nodes runs in steps."""
+        return self._cost * max(node_count, _LONG_POLICY_NODES) > LONG_POLICY * _LONG_POLICY_NODES
 
     def order_key(
         self, pod: Pod, namespace: Namespace | None, facts: QueuedPodInfo, now_ns: int
@@ -133,12 +140,6 @@ class Plan:
         )
         of_layers = sum(scalar_cost(layer.condition).per_pod for layer in program.layers)
         return of_layers + sum(cost.per_pod for cost, _ in statements)
-
-    @cached_property
-    def victim_operations(self) -> int:
-        """The static cost of whether a pod may be evicted, and of its place among the victims."""
-        spec = self.program.preemption
-        return sum(scalar_cost(expr).per_pod for expr in (spec.victims, *(key.value for key in spec.order)))
 
     @property
     def order_reads_shares(self) -> bool:

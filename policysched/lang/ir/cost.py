@@ -205,7 +205,7 @@ def _operation_count(expr: Expr) -> int:
         case Call(function="normal_cdf"):
             return 20
         case Call(function="beta_cdf"):
-            return 60  # about forty steps of a continued fraction, and logarithms
+            return 110  # up to four hundred steps of a continued fraction, and logarithms
         case CountPodsOnNode(where=where):
             # Each pod of the node is read, and tenants make them all different.
             return 1 if where is None else 100
@@ -288,6 +288,11 @@ def statements_cost(
     costs += [(scalar_cost(metric.assumed_load), metric.span) for metric in metrics]
     costs += [(_input_cost(declared), declared.span) for declared in inputs]
     return costs
+
+
+def victim_operations(spec: PreemptionSpec) -> int:
+    """Whether one pod may be evicted, and its place among the victims."""
+    return sum(scalar_cost(expr).per_pod for expr in (spec.victims, *(key.value for key in spec.order)))
 
 
 def _input_cost(declared: Input) -> RuleCost:

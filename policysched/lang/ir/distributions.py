@@ -5,7 +5,7 @@ distribution has this mean and deviation, the result is 0.
 
 The regularised incomplete beta function is computed in logarithms, so that narrow distributions neither underflow nor
 lose digits. The prefactor follows C. Loader, "Fast and Accurate Computation of Binomial Probabilities" (2000); the
-continued fraction is evaluated by Lentz's method. Above `a + b` of four million, where that takes thousands of steps,
+continued fraction is evaluated by Lentz's method. Above `a + b` of a million, where that takes hundreds of steps,
 the leading terms of N. M. Temme's uniform expansion ("Incomplete Laplace integrals", 1987) are used, which are exact to
 nine digits there.
 """
@@ -20,7 +20,7 @@ SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 BETA_SIZE_MAX = 1e15
 """Of `a + b`: a larger size is narrower than float64 can distinguish from the mean."""
-TEMME_SIZE_MIN = 4e6
+TEMME_SIZE_MIN = 1e6
 TEMME_CENTER_MAX = 0.01
 LENTZ_STEPS_MAX = 50_000
 CONVERGENCE_TOLERANCE = 1e-15

@@ -376,7 +376,7 @@ class Pause:
             or uid in core.cache.nominated
             or self.pod_attempts.has_other_steps(pod)
             or uses_devices(pod.pod)
-            or core.plan(pod.policy).is_long
+            or core.plan(pod.policy).is_long(len(core.cache.nodes))
             or core.plan(pod.policy).program.layers
             or not core.evaluator.is_short_decision(pod.pod)
         )
