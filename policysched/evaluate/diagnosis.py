@@ -3,7 +3,7 @@ rejects it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -34,13 +34,14 @@ def diagnose(
     their own reasons.
     """
     view = snapshot.view()
+    reasons_of = _ReasonsOf(view)
     undecided = snapshot.columns.valid[: view.count].copy()
     undecided[list(nominated_rows)] = False
     counts = Counter(group for rejection in nominated_rows.values() for group in rejection.groups)
     for rule, rejected, rejected_alone in rejections_in_order(evaluation, view):
         rejected_here = undecided & rejected
         if rejected_here.any():
-            for group, mask in rule.kernel.reasons(view):
+            for group, mask in reasons_of(rule):
                 count = int(
                     np.count_nonzero(
                         rejected_here & mask
@@ -56,11 +57,25 @@ def diagnose(
         layer_wakes, *(rule.requeue_events for rule in rules)
     )
     held_back = _scaleup_would_not_help(evaluation, snapshot, nominated_rows)
-    cause = None if evaluation.feasible_count else _cause(evaluation, view)
+    cause = None if evaluation.feasible_count else _cause(evaluation, view, reasons_of)
     return UnschedulableDiagnosis(dict(counts), held_back, requeue_events, cause)
 
 
-def _cause(evaluation: Evaluation, view: View) -> RejectionCause | None:
+class _ReasonsOf:
+    """Asks the kernel of each rule once: with many claims of volumes it takes milliseconds."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._by_kernel: dict[int, Sequence[tuple[str, Array]]] = {}  # kernels are not hashable
+
+    def __call__(self, rule: SpecializedFilter) -> Sequence[tuple[str, Array]]:
+        key = id(rule.kernel)
+        if key not in self._by_kernel:
+            self._by_kernel[key] = rule.kernel.reasons(self._view)
+        return self._by_kernel[key]
+
+
+def _cause(evaluation: Evaluation, view: View, reasons_of: _ReasonsOf) -> RejectionCause | None:
     """Counted over the rules by whole columns: a pod that fits nowhere pays a few microseconds for each rule."""
     masks = [
         (rule, mask[: view.count])
@@ -79,24 +94,27 @@ def _cause(evaluation: Evaluation, view: View) -> RejectionCause | None:
     if fewest == 1:
         by_rule = [(rule.name, int(np.count_nonzero(mask & nearest))) for rule, mask in masks]
         sole_rules = {name: count for name, count in by_rule if count}
-    row = _typical_row(masks, nearest, sole_rules, view)
+    row = _typical_row(masks, nearest, sole_rules, reasons_of)
     rules = [rule for rule, mask in masks if mask[row]]
-    reasons = (group for rule in rules for group, mask in rule.kernel.reasons(view) if mask[row])
+    reasons = (group for rule in rules for group, mask in reasons_of(rule) if mask[row])
     return RejectionCause(
         tuple(rule.name for rule in rules), tuple(islice(reasons, CAUSE_REASONS_MAX)), sole_rules
     )
 
 
 def _typical_row(
-    masks: list[tuple[SpecializedFilter, Array]], nearest: Array, sole_rules: Mapping[str, int], view: View
+    masks: list[tuple[SpecializedFilter, Array]],
+    nearest: Array,
+    sole_rules: Mapping[str, int],
+    reasons_of: _ReasonsOf,
 ) -> int:
     """A row of the nearest ones: of the rule that alone rejects most of them, with the fewest reasons; otherwise the
     first."""
     most = max(sole_rules.values(), default=0)
     for rule, mask in masks:
         if most and sole_rules.get(rule.name) == most:
-            reason_counts = np.zeros(view.count, np.int16)
-            for _, of_reason in rule.kernel.reasons(view):
+            reason_counts = np.zeros(len(nearest), np.int16)
+            for _, of_reason in reasons_of(rule):
                 reason_counts += of_reason
             rows = np.flatnonzero(mask & nearest)
             return int(rows[np.argmin(reason_counts[rows])])

@@ -93,6 +93,10 @@ class Evaluator:
         """As `refresh_slice`, for the changed pods that the plan's totals follow; nothing is applied if they are few."""
         return self._snapshots.pod_counter.catch_up_slice(plan.pod_totals)
 
+    def index_volumes_slice(self, pod: Pod) -> bool:
+        """As `refresh_slice`, for the volumes that the claims of the pod may match; nothing is indexed if they are few."""
+        return self._columns.index_volumes_slice(pod)
+
     @property
     def version(self) -> Hashable:
         """Changes with what an overlay depends on."""

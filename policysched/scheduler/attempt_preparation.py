@@ -47,6 +47,8 @@ class AttemptPreparation:
         attempted. `may_change`: totals over pods of any namespace may follow changes."""
         if may_change and self._core.evaluator.catch_up_slice(self._core.plan(entry.policy)):
             payer = "policy"
+        elif cost_max is not None and self._core.evaluator.index_volumes_slice(entry.representative_pod):
+            payer = "policy"  # all namespaces use it
         elif self._has_evaluated_selectors(entry, cost_max) and (
             cost_max is None or (self._has_charges(entry) and self._has_lowered_rules(entry, now_ns))
         ):

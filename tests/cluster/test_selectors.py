@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from policysched.cluster.disruption_budgets import DisruptionBudgets
 from policysched.cluster.selector_index import SelectorIndex
 from policysched.cluster.volumes.volume_cache import VolumeCache
-from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache, VolumeLabels
+from policysched.evaluate.columns.free_volume_index import FreeVolumeIndexCache
+from policysched.evaluate.columns.volume_attributes import VolumeLabels
 from policysched.model.selectors import LabelSelector, SelectorByKey, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from tests.builders import pod

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from policysched.builtins.volume_binding.kernel import VolumeBindingFilter
 from policysched.cluster.volumes.availability import AvailableVolumes
 from policysched.evaluate.columns.free_volume_index import FreeVolumeIndex, _CandidatesByCode
+from policysched.evaluate.columns.volume_attributes import VolumeLabels
 from policysched.kube.decode import storage
 from policysched.model.identifiers import VolumeClaimKey
 from policysched.model.pods import PodVolumeClaim
@@ -30,6 +32,7 @@ preemption never
 """
 
 
+INDEX = "policysched.evaluate.columns.free_volume_index"
 MATCHING = "policysched.builtins.volume_binding.matching"
 ZONES = "policysched.builtins.volume_zone.kernel"
 
@@ -265,6 +268,46 @@ def selecting(index: int) -> dict[str, Any]:
     """Of a claim: all volumes but one that does not exist."""
     absent = {"key": "disk", "operator": "NotIn", "values": [f"no {index}"]}
     return {"selector": {"matchExpressions": [absent]}}
+
+
+def test_the_index_of_free_volumes_is_built_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was built by the first attempt that wanted it, in one piece: 40 ms for 10,000 volumes."""
+    monkeypatch.setattr(f"{INDEX}._VOLUMES_PER_STEP", 2)
+    rig = rig_with(*[volume(f"v{index}", node="b") for index in range(7)], claim("data", spec=selecting(0)))
+    reads = counted(monkeypatch, INDEX, "_single_label")
+    labels = counted(monkeypatch, VolumeLabels, "__init__")
+    rig.observe(pod("web", spec=using("data")))
+
+    slices = []
+    while not rig.of(c.Prebind):
+        before = len(reads), len(labels)
+        rig.commands += rig.scheduler.decide(rig.now_ns)
+        slices.append((len(reads) - before[0], len(labels) - before[1]))
+
+    assert [each for each in slices if each != (0, 0)] == [(2, 0), (2, 0), (2, 0), (1, 0), (0, 1)]
+
+
+def test_claims_are_compared_with_one_volume_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = [claim(f"c{index}", spec={"volumeAttributesClassName": f"class-{index}"}) for index in range(4)]
+    volumes = [volume(f"v{index}", node="b") for index in range(30)]
+    rig = rig_with(*volumes, *claims)
+    compared = counted(monkeypatch, INDEX, "matches_claim_spec")
+
+    for pvc in claims:
+        rig.observe(pod(pvc.key.name, spec=using(pvc.key.name)))
+    rig.settle()
+
+    assert len(compared) == len(claims)
+
+
+def test_the_reasons_of_a_rule_are_computed_once_for_a_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rig_with(volume("v", node="b", size="1Gi"), claim("data", size="2Gi"))
+    asked = counted(monkeypatch, VolumeBindingFilter, "reasons")
+
+    rig.observe(pod("web", spec=using("data")))
+    rig.settle()
+
+    assert len(asked) == 2, "for the rejected nodes, and for the diagnosis"
 
 
 def test_affinities_of_free_volumes_are_compared_with_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:

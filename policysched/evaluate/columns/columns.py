@@ -19,6 +19,7 @@ from policysched.cluster.cache import ClusterCache
 from policysched.cluster.devices.availability import AvailableDevices
 from policysched.cluster.node_usage import NodeUsage
 from policysched.cluster.volumes.availability import AvailableVolumes
+from policysched.cluster.volumes.binder import pod_volume_claims
 from policysched.evaluate.columns.attached_volumes import AttachedVolumes
 from policysched.evaluate.columns.column_kinds import ColumnKind
 from policysched.evaluate.columns.constant_columns import ConstantColumns, absent_value
@@ -138,6 +139,13 @@ class Columns:
     def available_devices(self) -> AvailableDevices:
         """Devices and resource claims in their current state."""
         return AvailableDevices(self._cache.devices)
+
+    def index_volumes_slice(self, pod: Pod) -> bool:
+        """See `FreeVolumeIndexCache.build_slice`."""
+        claims = pod_volume_claims(pod, self.available_volumes) if pod.claims else ""
+        return not isinstance(claims, str) and self.free_volumes.build_slice(
+            claims.delayed, self.codes_version
+        )
 
     def claim_uses(self, claim: VolumeClaimKey) -> int:
         """How many volumes of placed pods use the claim, on any node."""
