@@ -1,23 +1,27 @@
 """Large objects of a watch, which wait to be decoded beside the event loop, so that those behind them do not wait.
 
     watch ──a line of LARGE_LINE_BYTES or more──► waiting, the newest version of each object ──one at a time──► a thread
-      │                                                                                                           │
-      └──all others──► decoded at once                                      the reflector, as if it had just arrived
+      │                                               │      ▲                                                    │
+      │        more than WAITING_BYTES_MAX: its line is dropped, and it is read again where there is room         │
+      │                                               ▼      │                                                    ▼
+      └──all others──► decoded at once                unread ┘                    the reflector, as if it had just arrived
 
-Large objects of a list are decoded there, too. The first list waits for those that count for others. A pod of a megabyte takes up to 100 ms of
-processor time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list
-(`decode.rests`).
+Namespaces take turns, and the namespace with the most bytes loses lines, so that the objects of one delay no others. Large objects of a
+list are decoded there, too. The first list waits for those that count for others. A pod of a megabyte takes up to 100 ms of processor
+time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list (`decode.rests`).
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import orjson
 
 from policysched.gc_tuning import allocated_for_long
+from policysched.kube.client.api import ApiErrors
 from policysched.kube.client.transport import TransportError
 from policysched.kube.decode.errors import MalformedObject
 from policysched.kube.decode.pod_updates import LONG_SPEC_BYTES
@@ -27,9 +31,14 @@ Result = TypeVar("Result")
 
 LARGE_LINE_BYTES = LONG_SPEC_BYTES
 WAITING_BYTES_MAX = 64 * 1024 * 1024
-"""Beyond this, the watch is not read until fewer bytes wait. If that takes long, the server ends the watch, and a list follows."""
+"""Beyond this, the newest object of the namespace with the most bytes is read again later. The watch is read all the time."""
+TURN_BYTES = 512 * 1024
+"""A namespace has the turn until so many bytes of it were taken: one large object, or a dozen that are hardly large."""
 
-_NONE = -1, b""
+RETRY_S = 1.0
+_REST_S = 0.1
+_REST_SHARE = 10
+"""After an object was read, none is read for so many times as long: the event loop parses it in one piece."""
 
 
 def is_large(obj: Mapping[str, Any]) -> bool:
@@ -68,56 +77,157 @@ class RunBeside(Protocol):
     def __call__(self, function: Callable[[], Result], /) -> Awaitable[Result]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class LargeObject:
+    """`line`: empty if it is unread."""
+
+    key: str
+    namespace: str
+    name: str
+    version: int
+    line: bytes
+
+
+class _ByNamespace:
+    """Objects by key, in order, and the bytes of each namespace. Namespaces are in the order of their turns."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, LargeObject] = {}
+        self._keys: OrderedDict[str, OrderedDict[str, None]] = OrderedDict()
+        self.bytes: dict[str, int] = {}
+        self.bytes_total = 0
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def get(self, key: str) -> LargeObject | None:
+        return self._objects.get(key)
+
+    def put(self, large: LargeObject) -> None:
+        """It keeps the place of an older version."""
+        older = self._objects.get(large.key)
+        self._objects[large.key] = large
+        self._keys.setdefault(large.namespace, OrderedDict())[large.key] = None
+        self._add_bytes(large.namespace, len(large.line) - (len(older.line) if older else 0))
+
+    def remove(self, key: str) -> None:
+        large = self._objects.pop(key, None)
+        if large is None:
+            return
+        keys = self._keys[large.namespace]
+        del keys[key]
+        self._add_bytes(large.namespace, -len(large.line))
+        if not keys:
+            del self._keys[large.namespace], self.bytes[large.namespace]
+
+    def namespaces(self) -> Iterable[str]:
+        return self._keys
+
+    def first(self, namespace: str) -> LargeObject:
+        return self._objects[next(iter(self._keys[namespace]))]
+
+    def last(self, namespace: str) -> LargeObject:
+        return self._objects[next(reversed(self._keys[namespace]))]
+
+    def end_turn(self, namespace: str) -> None:
+        if namespace in self._keys:
+            self._keys.move_to_end(namespace)
+
+    def _add_bytes(self, namespace: str, change: int) -> None:
+        self.bytes[namespace] = self.bytes.get(namespace, 0) + change
+        self.bytes_total += change
+
+
 class LargeObjects:
-    """The version and the line of each by key. `generation`: what was taken in an earlier one is out of date."""
+    """Those that wait, and those that are to be read again. `generation`: what was taken in an earlier one is out of date."""
 
     def __init__(self) -> None:
         self.generation = 0
-        self._waiting: OrderedDict[str, tuple[int, bytes]] = OrderedDict()
-        self._bytes = 0
+        self._waiting, self._unread = _ByNamespace(), _ByNamespace()
+        self._turn = "", 0  # the namespace that has it, and the bytes that were taken
         self._changed = asyncio.Event()
 
-    def put(self, key: str, version: int, line: bytes) -> None:
+    def put(self, key: str, version: int, metadata: Mapping[str, Any], line: bytes) -> None:
         """A newer version takes the place of an older one, so an object that changes all the time is decoded as often as
         there is time."""
-        older_version, older_line = self._waiting.get(key, _NONE)
-        if older_version <= version:
-            self._waiting[key] = version, line
-            self._change_bytes(len(line) - len(older_line))
+        older = self._waiting.get(key) or self._unread.get(key)
+        if older is not None and older.version > version:
+            return
+        namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        self._unread.remove(key)
+        self._waiting.put(LargeObject(key, namespace, name, version, line))
+        while self._waiting.bytes_total > WAITING_BYTES_MAX and len(self._waiting) > 1:
+            last = self._waiting.last(max(self._waiting.bytes, key=self._waiting.bytes.__getitem__))
+            self._waiting.remove(last.key)
+            self._unread.put(replace(last, line=b""))
+        self._changed.set()
 
     def discard(self, key: str, version: int) -> None:
         """The object has this version, or was deleted in it."""
-        older_version, line = self._waiting.get(key, _NONE)
-        if older_version <= version and line:
-            del self._waiting[key]
-            self._change_bytes(-len(line))
+        for objects in (self._waiting, self._unread):
+            if (older := objects.get(key)) is not None and older.version <= version:
+                objects.remove(key)
+        self._changed.set()
 
     def clear(self) -> None:
         """A list is complete, and has newer versions of all."""
         self.generation += 1
-        self._waiting.clear()
-        self._change_bytes(-self._bytes)
+        self._waiting, self._unread = _ByNamespace(), _ByNamespace()
+        self._changed.set()
 
-    async def take(self) -> tuple[str, int, bytes]:
-        """The one that waits longest: its key, version and line."""
+    async def take(self) -> LargeObject:
+        """The one that waits longest in the namespace that has the turn."""
         while not self._waiting:
             await self._next_change()
-        key, (version, line) = self._waiting.popitem(last=False)
-        self._change_bytes(-len(line))
-        return key, version, line
+        namespace = next(iter(self._waiting.namespaces()))
+        large = self._waiting.first(namespace)
+        self._waiting.remove(large.key)
+        taken = len(large.line) + (self._turn[1] if self._turn[0] == namespace else 0)
+        self._turn = namespace, taken
+        if taken >= TURN_BYTES:
+            self._waiting.end_turn(namespace)
+            self._turn = "", 0
+        self._changed.set()
+        return large
 
-    @property
-    def has_room(self) -> bool:
-        return self._bytes <= WAITING_BYTES_MAX
-
-    async def wait_for_room(self) -> None:
-        while not self.has_room:
+    async def next_unread(self) -> LargeObject:
+        """One whose line would not be dropped at once. It stays until it is put, or discarded."""
+        while True:
+            for namespace in self._unread.namespaces():
+                if self._has_room(namespace):
+                    large = self._unread.first(namespace)
+                    self._unread.end_turn(namespace)
+                    return large
             await self._next_change()
 
-    def _change_bytes(self, change: int) -> None:
-        self._bytes += change
-        self._changed.set()
+    def is_unread(self, key: str) -> bool:
+        return self._unread.get(key) is not None
+
+    def _has_room(self, namespace: str) -> bool:
+        """Half of the limit is free, or another namespace has twice as many bytes: that one would lose lines."""
+        waiting = self._waiting
+        if 2 * waiting.bytes_total <= WAITING_BYTES_MAX:
+            return True
+        return 2 * waiting.bytes.get(namespace, 0) <= max(waiting.bytes.values())
 
     async def _next_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
+
+
+async def read_unread(large: LargeObjects, read: Callable[[str, Mapping[str, str]], Awaitable[None]]) -> None:
+    """Runs until cancelled. `read` takes the key of an object and how to list it, puts it if it is there, and may raise `ApiErrors`.
+    The deletion of one that is not there arrives by the watch."""
+    clock = asyncio.get_running_loop().time
+    while True:
+        unread = await large.next_unread()
+        began_s = clock()
+        with suppress(*ApiErrors):
+            await read(unread.key, params_to_list(unread.namespace, unread.name))
+        rest_s = RETRY_S if large.is_unread(unread.key) else _REST_S
+        await asyncio.sleep(max(rest_s, _REST_SHARE * (clock() - began_s)))
+
+
+def params_to_list(namespace: str, name: str) -> Mapping[str, str]:
+    """One object by its name. The API server reads it alone, as both fields are there."""
+    return {"fieldSelector": f"metadata.namespace={namespace},metadata.name={name}"}

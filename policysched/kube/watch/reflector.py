@@ -42,6 +42,7 @@ from policysched.kube.watch.large_objects import (
     as_line,
     decode_large,
     is_large,
+    read_unread,
 )
 from policysched.kube.watch.outdated_objects import read_outdated
 from policysched.kube.watch.resources import WatchedResource
@@ -143,6 +144,7 @@ class Reflector(Generic[Emitted]):
             return
         async with asyncio.TaskGroup() as group:
             group.create_task(self._decode_large_objects(self._run_beside), name=f"large {self.kind}")
+            group.create_task(read_unread(self._large, self._read_again), name=f"unread {self.kind}")
             if self._resource.outdated is not None:
                 work = read_outdated(self._resource.outdated, self._decoded_objects, self._read_again)
                 group.create_task(work, name=f"outdated {self.kind}")
@@ -268,9 +270,10 @@ class Reflector(Generic[Emitted]):
         async for page in self._pages(1, params):
             for obj in page.items:
                 reflected = self._objects.get(key)
-                if reflected is not None and self._key(obj) == key:
+                is_known = self.lists_total and (reflected is not None or self._large.is_unread(key))
+                if is_known and self._key(obj) == key:
                     version = resource_version(obj["metadata"])
-                    if version == reflected.version:
+                    if reflected is not None and version == reflected.version:
                         reflected.version -= 1
                     await self._upsert_listed(key, version, obj)
 
@@ -281,11 +284,9 @@ class Reflector(Generic[Emitted]):
             self._large.discard(key, version)
             self._upsert(key, version, obj)
         elif self._is_newer(key, version):
-            is_waited_for = self._resource.counts_for_others(obj) or not self._large.has_room
-            if (self.lists_total or not is_waited_for) and (line := as_line(obj)) is not None:
-                self._large.put(key, version, line)
-                if self.lists_total:
-                    await self._large.wait_for_room()
+            may_wait = self.lists_total or not self._resource.counts_for_others(obj)
+            if may_wait and (line := as_line(obj)) is not None:
+                self._large.put(key, version, obj["metadata"], line)
             else:
                 if self._before_large is not None:
                     await self._before_large.wait()
@@ -332,8 +333,6 @@ class Reflector(Generic[Emitted]):
                     received, self._watch_failing = True, False
                     self._backoff.reset()
                 self._apply(event)
-                if event.large is not None:
-                    await self._large.wait_for_room()
                 paused_s = await self._pause_if_busy(paused_s)
         if not received:  # do not reconnect in a tight loop to a server that closes each watch at once
             await asyncio.sleep(self._backoff.next_delay_s())
@@ -361,18 +360,18 @@ class Reflector(Generic[Emitted]):
             self._large.discard(key, version)
             self._upsert(key, version, event.object)
         elif self._is_newer(key, version):
-            self._large.put(key, version, event.large)
+            self._large.put(key, version, event.object["metadata"], event.large)
 
     async def _decode_large_objects(self, run_beside: RunBeside) -> None:
         decode_line = self._resource.decode_line
         assert decode_line is not None, f"{self.kind} has no decode_line"
         while True:
-            key, version, line = await self._large.take()
-            generation, reflected = self._large.generation, self._objects.get(key)
-            decode = partial(decode_line, line, None if reflected is None else reflected.decoded)
-            decoded = await run_beside(partial(decode_large, self.kind, key, decode))
-            if generation == self._large.generation and self._is_newer(key, version):
-                self._store(key, version, decoded)
+            large = await self._large.take()
+            generation, reflected = self._large.generation, self._objects.get(large.key)
+            decode = partial(decode_line, large.line, None if reflected is None else reflected.decoded)
+            decoded = await run_beside(partial(decode_large, self.kind, large.key, decode))
+            if generation == self._large.generation and self._is_newer(large.key, large.version):
+                self._store(large.key, large.version, decoded)
                 if isinstance(decoded, tuple) and self._resource.outdated is not None:
                     self._resource.outdated.decoded_beside(decoded[1])
 

@@ -20,6 +20,7 @@ from policysched.kube.decode.pod_updates import (
 )
 from policysched.kube.decode.pods import decode_pod
 from policysched.kube.decode.primitives import object_name
+from policysched.kube.watch.large_objects import params_to_list
 from policysched.kube.watch.outdated_objects import OutdatedObjects
 from policysched.model.devices import DeviceKind, ResourceClaim
 from policysched.model.identifiers import NodeName, PodUid
@@ -149,7 +150,7 @@ def pods_within(
         if not isinstance(decoded, DecodedPod) or not large_pods.lacks_names(decoded, counted.known_revision):
             return None
         pod = decoded.pod
-        return {"fieldSelector": f"metadata.namespace={pod.namespace},metadata.name={pod.name}"}
+        return params_to_list(pod.namespace, pod.name)
 
     def shorten(obj: Json) -> Json:
         return large_pods.shortened(obj, decision_budget, counted)

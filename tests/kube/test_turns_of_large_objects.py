@@ -1,0 +1,221 @@
+"""Large objects of one namespace delay those of no other, however many there are."""
+
+import asyncio
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from policysched.kube.client.transport import ApiRequest, ApiResponse
+from policysched.kube.watch import large_objects
+from policysched.kube.watch.large_objects import TURN_BYTES, LargeObjects
+from tests.kube.test_large_objects import LARGE, Beside, large, small
+from tests.kube.test_reflector import ReflectorHarness, names
+from tests.kube.world import Script, event, listed, no_answer, on_virtual_time, running, until
+
+KIB = 1024
+
+
+def put(objects: LargeObjects, namespace: str, name: str, length: int, version: int = 1) -> None:
+    metadata = {"namespace": namespace, "name": name}
+    objects.put(f"{namespace}/{name}", version, metadata, b"x" * length)
+
+
+async def take(objects: LargeObjects, count: int) -> list[str]:
+    return [(await objects.take()).key for _ in range(count)]
+
+
+def test_namespaces_take_turns() -> None:
+    async def scenario() -> None:
+        objects = LargeObjects()
+        for number in range(40):
+            put(objects, "tenant", f"{number}", 600 * KIB)
+        put(objects, "friend", "web", 40 * KIB)
+        put(objects, "other", "web", 40 * KIB)
+        assert await take(objects, 4) == ["tenant/0", "friend/web", "other/web", "tenant/1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_turn_has_as_many_bytes_whatever_the_number_of_objects() -> None:
+    async def scenario() -> None:
+        objects = LargeObjects()
+        for number in range(40):
+            put(objects, "tenant", f"{number}", 600 * KIB)
+            put(objects, "friend", f"{number}", 40 * KIB)
+        taken = await take(objects, 16)
+        assert [key for key in taken if "tenant" in key] == ["tenant/0", "tenant/1"]
+        assert len([key for key in taken if "friend" in key]) == -(-TURN_BYTES // (40 * KIB)) + 1
+
+    asyncio.run(scenario())
+
+
+def test_a_namespace_that_comes_back_waits_for_its_turn() -> None:
+    """Otherwise one that always has a single object would always be the next."""
+
+    async def scenario() -> None:
+        objects = LargeObjects()
+        for number in range(3):
+            put(objects, "tenant", f"{number}", 600 * KIB)
+            put(objects, "friend", f"{number}", 600 * KIB)
+            assert len(await take(objects, 1)) == 1
+        taken = await take(objects, 3)
+        assert {key.partition("/")[0] for key in taken} == {"tenant", "friend"}
+
+    asyncio.run(scenario())
+
+
+def test_the_namespace_with_the_most_bytes_loses_its_newest_lines() -> None:
+    async def scenario() -> None:
+        objects = LargeObjects()
+        with patch.object(large_objects, "WAITING_BYTES_MAX", 1000 * KIB):
+            for number in range(4):
+                put(objects, "tenant", f"{number}", 250 * KIB)
+            put(objects, "friend", "web", 100 * KIB)
+            assert objects.is_unread("tenant/3")
+            assert not any(
+                objects.is_unread(key) for key in ("friend/web", "tenant/0", "tenant/1", "tenant/2")
+            )
+
+            put(objects, "tenant", "0", 400 * KIB, version=2)
+            assert [key for key in ("tenant/0", "tenant/1", "tenant/2") if objects.is_unread(key)] == []
+            put(objects, "tenant", "3", 100 * KIB, version=2)
+            assert objects.is_unread("tenant/3"), "there is no room yet"
+            await take(objects, 1)
+            put(objects, "tenant", "3", 100 * KIB, version=3)
+            assert not objects.is_unread("tenant/3"), "a newer line takes the place of the read"
+            put(objects, "tenant", "3", 100 * KIB, version=2)
+            assert [large.version for large in [await objects.take() for _ in range(4)]][-1] == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_namespace_with_few_bytes_is_read_again_while_another_one_fills_the_room() -> None:
+    async def scenario() -> None:
+        objects = LargeObjects()
+        with patch.object(large_objects, "WAITING_BYTES_MAX", 1000 * KIB):
+            for number in range(3):
+                put(objects, "friend", f"{number}", 400 * KIB)
+            assert objects.is_unread("friend/2")
+            for number in range(3):
+                put(objects, "tenant", f"{number}", 600 * KIB)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(objects.next_unread(), 0.01)
+            assert await take(objects, 1) == ["friend/0"]
+            put(objects, "tenant", "3", 300 * KIB)
+            for _ in range(3):
+                assert (await objects.next_unread()).namespace == "friend"
+
+    asyncio.run(scenario())
+
+
+def test_the_watch_is_read_while_too_many_bytes_wait_and_the_pods_are_read_again() -> None:
+    """It stopped, so that nobody's pods were read until fewer bytes waited."""
+
+    async def scenario() -> None:
+        beside = Beside()
+        versions = {f"pod-{number}": 11 + number for number in range(6)}
+        transport = Server(versions, [[*added(versions), event("ADDED", small("last", 40))], []])
+        harness = ReflectorHarness(transport, run_beside=beside)
+        with room_for(3):
+            async with running(harness.reflector.run()):
+                await until(lambda: harness.events, "the small pod")
+                assert names(harness.events) == ["+last"]
+                while len(harness.events) < 7:
+                    await beside.release()
+
+        assert sorted(names(harness.events)) == sorted(["+last", *(f"+{name}" for name in versions)])
+        assert len(transport.read) < len(versions)
+
+    on_virtual_time(scenario)
+
+
+def test_the_watch_continues_where_it_ended_and_not_at_a_version_that_was_read() -> None:
+    """Events between would be lost."""
+
+    async def scenario() -> None:
+        versions = {f"pod-{number}": 11 + number for number in range(4)}
+        bookmark = event("BOOKMARK", {"metadata": {"resourceVersion": "30"}})
+        transport = Server(versions, [[*added(versions), bookmark], []], answered_version=90)
+        harness = ReflectorHarness(transport, run_beside=Beside(lambda: 0.1))
+        with room_for(1):
+            async with running(harness.reflector.run()):
+                await until(lambda: len(harness.events) == 4 and len(transport.watched) > 1, "all")
+
+        assert {request.params["resourceVersion"] for request in transport.watched[1:]} == {"30"}
+        assert {update.pod.version for update in harness.events} >= {"90"}
+
+    on_virtual_time(scenario)
+
+
+@pytest.mark.parametrize("is_answered_first", [False, True])
+def test_a_pod_that_is_deleted_while_it_is_read_again_does_not_come_back(is_answered_first: bool) -> None:
+    async def scenario() -> None:
+        versions = {"first": 11, "kept": 12, "gone": 13}
+        deleted = event("DELETED", large("gone", 20))
+        transport = Server(versions, [[*added(versions)], [deleted], []])
+        harness = ReflectorHarness(transport, run_beside=Beside(lambda: 0.1))
+        transport.delays_s["gone"] = 0.0 if is_answered_first else 30.0
+        with room_for(1):
+            async with running(harness.reflector.run()):
+                await until(lambda: len(transport.watched) > 2, "the deletion")
+                await asyncio.sleep(60)
+
+        assert {"+first", "+kept"} <= set(names(harness.events))
+        assert names(harness.events)[-1] == "-uid-default-gone" or "+gone" not in names(harness.events)
+        assert names(harness.events).count("+kept") == 1
+
+    on_virtual_time(scenario)
+
+
+def test_an_answer_that_is_older_or_none_is_requested_again() -> None:
+    async def scenario() -> None:
+        versions = {"first": 11, "second": 12, "third": 13}
+        transport = Server(versions, [[*added(versions)], []])
+        transport.answers = [
+            no_answer(),
+            listed(14),
+            listed(14, large("third", 10)),
+            listed(14, large("third", 13, uid="another")),
+        ]
+        harness = ReflectorHarness(transport, run_beside=Beside(lambda: 0.1))
+        with room_for(1):
+            async with running(harness.reflector.run()):
+                await until(lambda: names(harness.events)[-1:] == ["+third"] and not transport.answers, "all")
+                await asyncio.sleep(60)
+
+        latest = {update.pod.pod.name: update.pod.version for update in harness.events}
+        assert latest == {name: str(version) for name, version in versions.items()}
+        assert len(transport.read) >= 5
+
+    on_virtual_time(scenario)
+
+
+def added(versions: dict[str, int]) -> list[Any]:
+    return [event("ADDED", large(name, version)) for name, version in versions.items()]
+
+
+def room_for(lines: int) -> Any:
+    length = len(str(LARGE)) + 2_000
+    return patch.object(large_objects, "WAITING_BYTES_MAX", lines * length)
+
+
+class Server(Script):
+    """An empty list, then watches of a script, and these pods by their names. `read` has the names."""
+
+    def __init__(self, versions: dict[str, int], streams: Any, *, answered_version: int = 0) -> None:
+        super().__init__([listed(10)], streams)
+        self._pods = {name: large(name, answered_version or version) for name, version in versions.items()}
+        self.answers: list[Any] = []
+        self.delays_s: dict[str, float] = {}
+        self.read: list[str] = []
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        selected = request.params.get("fieldSelector")
+        if selected is None:
+            return await super().request(request)
+        name = selected.rpartition("=")[2]
+        self.read.append(name)
+        await asyncio.sleep(self.delays_s.get(name, 0.01))
+        answers = [self.answers.pop(0)] if self.answers else [listed(99, self._pods[name])]
+        return await Script(answers).request(request)
