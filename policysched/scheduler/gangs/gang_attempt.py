@@ -10,13 +10,11 @@ members that do not fit in queue order are tried again, the most demanding first
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 
 from policysched.evaluate import TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
-    AttemptFailure,
     AttemptSuccess,
     again_if_outdated,
     continue_device_search,
@@ -36,9 +34,10 @@ from policysched.scheduler.gangs.gang_limits import (
     unless_cut_off,
     unless_refused,
 )
-from policysched.scheduler.gangs.gang_overlay import gang_overlay, present_overlay, present_quotas
+from policysched.scheduler.gangs.gang_overlay import gang_overlay, nodes_of, present_overlay, present_quotas
 from policysched.scheduler.gangs.gang_parking import GangParking
-from policysched.scheduler.gangs.gang_preemption import preempt_for_gang, reclaim_by_node
+from policysched.scheduler.gangs.gang_preemption import preempt_for_gang
+from policysched.scheduler.gangs.gang_reclaim import GangReclaim
 from policysched.scheduler.gangs.gang_search_result import (
     GangSearchResult,
     SearchPauses,
@@ -56,7 +55,6 @@ from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.nominations import withdraw_gang_nominations
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.quota_preemption import QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
@@ -78,7 +76,7 @@ class GangAttempts:
     ) -> None:
         self._core, self._enqueuer = core, enqueuer
         self._pod_attempts, self._preemption = pod_attempts, preemption
-        self._quota_preemption = QuotaPreemption(core, preemption)
+        self._reclaim = GangReclaim(core, pod_attempts, preemption)
         self._parking = GangParking(core, pod_attempts, enqueuer)
         self.state = GangAttemptState()
 
@@ -158,7 +156,11 @@ class GangAttempts:
         preemption: PreemptionStarted | NoPreemption | None = None
         evicting = gang.evicting_count
         if evicting and search.admitted_count is not None:
-            preemption = yield from self._reclaim_for_gang(gang, search, now_ns)
+            assert search.refusal is not None, f"{gang} is not refused by a quota"
+            preemption = yield from self._reclaim.run(
+                gang, search.refusal, self._pauses, self._search_nodes, self._equivalence_keys
+            )
+            now_ns = self._pauses.now_ns
         elif (
             evicting and search.shortage is None and search.domains_tried is None and not self._is_cut_off
         ):  # otherwise a domain or a node that was not tried may have enough capacity
@@ -229,7 +231,7 @@ class GangAttempts:
         domains = candidate_domains(
             self._core, gang, keys, equivalence_keys, self._clock, except_domains=skipped
         )
-        while (domain := (yield from self._next_domain(gang, domains, usage))) is not None:
+        while (domain := (yield from self._next_domain(gang, domains, removed, usage))) is not None:
             search = yield from self._search_domain(gang, domain, removed, usage)
             enough = search.fits and len(search.fits) >= gang.needed_count
             if enough and gang.shortage(pod.uid for pod, _ in search.fits) is None:
@@ -292,7 +294,7 @@ class GangAttempts:
             candidates = candidate_domains(self._core, gang, keys, equivalence_keys, self._clock)
             domains = budget.limited(candidates)
             for _ in range(_PREFERRED_DOMAINS_MAX):
-                domain = yield from self._next_domain(gang, domains, usage)
+                domain = yield from self._next_domain(gang, domains, removed, usage)
                 if domain is None:
                     break
                 search = yield from self._search_domain(gang, domain, removed, usage)
@@ -302,14 +304,18 @@ class GangAttempts:
         return None
 
     def _next_domain(
-        self, gang: QueuedGang, domains: Iterator[TopologyDomain | PendingPod], usage: QuotaUsage | None
+        self,
+        gang: QueuedGang,
+        domains: Iterator[TopologyDomain | PendingPod],
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
     ) -> Steps[TopologyDomain | None]:
         """The next of `candidate_domains`. None: there are no more."""
         core = self._core
         for found in domains:
             if isinstance(found, TopologyDomain):
                 return found
-            self._pauses.search = GangSearchResult(wanted=wanted(gang)) if usage is None else None
+            self._pauses.search = self._new_result(gang, None, removed, usage)
             operations = core.evaluator.decision_cost(found.pod)
             yield NEW_CLASS_COST + evaluation_cost(len(core.cache.nodes), operations)
             yield from lower_rules(core, found, self._pauses.now_ns)
@@ -351,6 +357,18 @@ class GangAttempts:
                 return replace(search, fits=fits)  # the failures end when members that are left out fit
         return None
 
+    def _new_result(
+        self,
+        gang: QueuedGang,
+        domain: TopologyDomain | None,
+        removed: Sequence[Pod],
+        usage: QuotaUsage | None,
+    ) -> GangSearchResult:
+        victims = nodes_of(self._core, removed)
+        return GangSearchResult(
+            domain=domain, wanted=wanted(gang), victims=victims, reclaims=usage is not None
+        )
+
     def _search_domain(
         self,
         gang: QueuedGang,
@@ -358,7 +376,7 @@ class GangAttempts:
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
-        core, search = self._core, GangSearchResult(domain=domain, wanted=wanted(gang))
+        core, search = self._core, self._new_result(gang, domain, removed, usage)
         members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
         equivalence_keys = yield from self._equivalence_keys(gang)
         pending_by_class = Counter(equivalence_keys.values())
@@ -366,14 +384,16 @@ class GangAttempts:
         neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
         overlay = gang_overlay(core, gang)
         search.overlay = overlay
-        for victim in removed:
-            overlay.remove_pod(victim.uid)
+        for uid in search.victims:
+            overlay.remove_pod(uid)
         trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
         if usage is not None:
             trial = usage.trial()
         for pod in members:
             if vacancies is not None and len(search.fits) >= vacancies:
                 break  # the maximum is reached
+            if search.reclaims and len(search.fits) >= gang.evicting_count:
+                break
             if possible < needed or self._is_cut_off:
                 break
             if equivalence_keys[pod.uid] in search.failures:
@@ -386,7 +406,7 @@ class GangAttempts:
             operations = core.evaluator.decision_cost(pod.pod)
             nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
             around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
-            self._pauses.search = search if usage is None else None
+            self._pauses.search = search
             pauses_before = self._pauses.count
             class_cost = evaluated.cost(equivalence_keys[pod.uid], len(search.fits))
             yield class_cost + evaluation_cost(len(core.cache.nodes), operations)
@@ -395,7 +415,7 @@ class GangAttempts:
             if self._pauses.cluster_changed:
                 self._pauses.cluster_changed = False
                 overlay = search.overlay = yield from present_overlay(core, gang, search)
-                trial = present_quotas(core, gang, search)
+                trial = trial if search.reclaims else present_quotas(core, gang, search)
             if gang.pending_members.get(pod.uid) is not pod:  # it left in a pause
                 pending_by_class[equivalence_keys[pod.uid]] -= 1
                 possible -= 1
@@ -428,21 +448,3 @@ class GangAttempts:
                 search.failures[equivalence_keys[pod.uid]] = again_if_outdated(core, result, now_ns)
                 possible -= pending_by_class[equivalence_keys[pod.uid]]
         return search
-
-    def _reclaim_for_gang(
-        self, gang: QueuedGang, search: GangSearchResult, now_ns: int
-    ) -> Steps[PreemptionStarted | NoPreemption]:
-        """Take back quota that others borrow from the gang."""
-        assert search.refusal is not None, f"{gang} is not refused by a quota"
-
-        def find_nodes(
-            victims: Sequence[Pod], usage: QuotaUsage
-        ) -> Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], list[AttemptFailure]]]:
-            result = yield from self._search_nodes(gang, victims, usage)
-            return result.fits, [*result.failures.values(), *result.other_domain_failures]
-
-        core, preemption, attempts = self._core, self._preemption, self._pod_attempts
-        members = members_in_attempt_order(core, gang)[: gang.evicting_count]
-        by_node = partial(reclaim_by_node, core, preemption, attempts, gang, now_ns, self._equivalence_keys)
-        reclaim = self._quota_preemption.reclaim_for_gang
-        return (yield from reclaim(gang, search.refusal, members, find_nodes, by_node, now_ns))

@@ -1,6 +1,6 @@
 """The hypothetical cluster on which members of a gang are placed. In steps, as members and victims are thousands."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -95,6 +95,12 @@ def nodes_changed_by(core: SchedulerCore, placement: MemberPlacement) -> set[Nod
     victims.update(observed.pod.uid for key in keys for observed in groups.members(key))
     placements = (core.cache.ledger.placement(uid) for uid in victims)
     return {placement.node, *(member.node for member in placements if member is not None)}
+
+
+def nodes_of(core: SchedulerCore, victims: Iterable[Pod]) -> dict[PodUid, NodeName]:
+    """The nodes of the victims that have not gone."""
+    placements = [core.cache.ledger.placement(victim.uid) for victim in victims]
+    return {on.pod.uid: on.node for on in placements if on is not None}
 
 
 def present_victims(core: SchedulerCore, search: GangSearchResult) -> dict[PodUid, NodeName]:

@@ -7,13 +7,12 @@
 For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from policysched.evaluate import NodeSelection, TopologyDomain
 from policysched.model.identifiers import NodeName, PodUid
-from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
@@ -25,7 +24,6 @@ from policysched.scheduler.gangs.gang_search_result import NEXT_ROUND_NS, GangSe
 from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
-from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import (
     BUDGETS_CHANGED,
     NODES_CHANGED,
@@ -44,9 +42,6 @@ from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 SEARCH_ENDED = "(not all placements were tried; settings: scheduling.gang_backtracks_max)"
-
-_RECLAIM_PIECES_MAX = 4
-"""About 0.2 s, for which others wait."""
 
 _DOMAINS_MAX, _DOMAINS_SUFFICIENT = 16, 4
 """Limits of the search over domains: how many are tried at most, and how many placements suffice."""
@@ -74,45 +69,6 @@ def preempt_for_gang(
             clock,
         )
     )
-
-
-def reclaim_by_node(
-    core: SchedulerCore,
-    preemption: DefaultPreemption,
-    attempts: PodAttempts,
-    gang: QueuedGang,
-    now_ns: int,
-    equivalence_keys: Callable[[QueuedGang], Steps[MemberKeys]],
-    rights: EvictionRights,
-    may_evict: Callable[[Pod], bool],
-    beyond: Callable[[Collection[Pod]], Collection[Pod]],
-) -> Steps[GangPlacement | None]:
-    """Nodes where the members fit without pods that borrow and `may_evict`, as in preemption; again without those that are `beyond`
-    what is borrowed. It does not pause, so it has a limit."""
-    limit = BacktrackLimit(0)
-    context = preemption.gang_context(
-        gang,
-        (yield from equivalence_keys(gang)),
-        lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, now_ns, nodes, diagnosed=False),
-        lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, now_ns),
-        lambda _: rights,
-        lambda victim: not may_evict(victim),
-    )
-    context = replace(context, reclaims=True)
-    spared = set[PodUid]()
-
-    def search() -> Steps[GangPlacement | None]:
-        while True:
-            gang.search_progress = SearchProgress(spared_victims=set(spared))
-            outcome = yield from find_gang_placement(core, gang, context, now_ns)
-            excess = beyond(outcome.victims) if isinstance(outcome, GangPlacement) else ()
-            if not excess:
-                return outcome if isinstance(outcome, GangPlacement) else None
-            spared.update(victim.uid for victim in excess)
-
-    placement = yield from limit.at_most(_RECLAIM_PIECES_MAX * core.limits.gang_piece_cost_max, search())
-    gang.search_progress = SearchProgress()
-    return placement
 
 
 def find_gang_placement(

@@ -51,6 +51,7 @@ class GangSearchResult:
     # Of devices or volumes beside victims, whose members are not asked in a pause whether they keep them.
     has_reservations: bool = False
     evicts: bool = False
+    reclaims: bool = False  # the quotas are judged at the end, as the victims borrow now
     operations: int = 0  # of the members that were evaluated
     evaluations: int = 0
     domains_tried: int | None = None  # by this attempt and those that it continues; None: all

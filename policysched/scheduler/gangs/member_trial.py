@@ -8,7 +8,13 @@ from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.gang_overlay import add_member, gang_overlay, present_overlay, present_quotas
+from policysched.scheduler.gangs.gang_overlay import (
+    add_member,
+    gang_overlay,
+    nodes_of,
+    present_overlay,
+    present_quotas,
+)
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses, wanted
 from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.queue.entries import PendingPod
@@ -19,7 +25,7 @@ from policysched.scheduler.steps import NEW_CLASS_COST, Steps, evaluation_cost
 
 class MemberTrial:
     """Call `begin` first: nothing is copied before. `removed`: pods that would be evicted; `usage`: of the quotas without
-    them (None: as it is), which must not change in a pause."""
+    them (None: as it is), which is judged again at the end."""
 
     _quotas: QuotaUsage | None
 
@@ -34,7 +40,7 @@ class MemberTrial:
     ) -> None:
         self._core, self._attempts, self._gang = core, attempts, gang
         self._removed, self._usage, self._pauses = removed, usage, pauses
-        self._search = GangSearchResult(wanted=wanted(gang))  # for pauses
+        self._search = GangSearchResult(wanted=wanted(gang), reclaims=usage is not None)  # for pauses
 
     def begin(self, domain: TopologyDomain | None) -> None:
         """No member is placed. `domain`: that they must not leave in a pause."""
@@ -44,8 +50,9 @@ class MemberTrial:
     def reset(self) -> None:
         """No member is placed."""
         overlay = gang_overlay(self._core, self._gang)
-        for victim in self._removed:
-            overlay.remove_pod(victim.uid)
+        self._search.victims = nodes_of(self._core, self._removed)
+        for uid in self._search.victims:
+            overlay.remove_pod(uid)
         self._search.fits.clear()
         self._search.overlay = overlay
         self._quotas = (
@@ -64,8 +71,6 @@ class MemberTrial:
         """A step in which the attempt may pause, and what the evaluation of the member needs after one. Returns whether the
         cluster has changed."""
         core, pauses, search = self._core, self._pauses, self._search
-        if self._usage is not None:
-            return False
         pauses.search = search
         yield 0
         if pauses.count:
@@ -74,7 +79,8 @@ class MemberTrial:
         has_changed, pauses.cluster_changed = pauses.cluster_changed, False
         if has_changed:
             search.overlay = yield from present_overlay(core, self._gang, search)
-            self._quotas = present_quotas(core, self._gang, search)
+            if not search.reclaims:
+                self._quotas = present_quotas(core, self._gang, search)
         if pauses.count:
             yield from self._attempts.warm_up(pod, pauses.now_ns, self._overlay)
         return has_changed

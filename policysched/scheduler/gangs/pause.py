@@ -149,7 +149,10 @@ class Pause:
         return True
 
     def _are_admitted(self) -> Steps[bool]:
-        """Whether the quotas still admit the members. They admit them beside the pods that were decided here."""
+        """Whether the quotas still admit the members. They admit them beside the pods that were decided here. Where quota is taken
+        back, its victims are chosen again at the end."""
+        if self.search.reclaims:
+            return True
         core, gang, state = self.core, self.gang, self._quota_state()
         if state == self._judged_by and not any(self._has_changed(pod) for pod, _ in self.search.fits):
             return True

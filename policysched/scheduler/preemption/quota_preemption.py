@@ -6,9 +6,11 @@
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from policysched.evaluate import Overlay
 from policysched.evaluate.plan.quotas import QuotaCharge
+from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
@@ -30,11 +32,21 @@ from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage, summed
 from policysched.scheduler.steps import Steps
 
-FindNodes = Callable[
-    [Sequence[Pod], QuotaUsage],
-    Steps[tuple[list[tuple[PendingPod, AttemptSuccess]], Collection[AttemptFailure]]],
-]
-"""The nodes of the members that fit, and why others do not."""
+Fits = Sequence[tuple[PendingPod, AttemptSuccess]]
+
+
+class FoundNodes(NamedTuple):
+    """The nodes of the members that fit, and why others do not. `was_paused`: what holds for victims may have changed meanwhile."""
+
+    fits: Fits
+    failures: Collection[AttemptFailure]
+    now_ns: int
+    was_paused: bool
+
+
+FindNodes = Callable[[Sequence[Pod], QuotaUsage], Steps[FoundNodes]]
+NodesLackingRoom = Callable[[Fits, Sequence[Pod], Collection[Pod], int], Steps[set[NodeName]]]
+"""Where members that fit without the victims do not fit if some of these stay."""
 ReclaimByNode = Callable[
     [EvictionRights, Callable[[Pod], bool], Callable[[Collection[Pod]], Collection[Pod]]],
     Steps[GangPlacement | None],
@@ -94,13 +106,18 @@ class QuotaPreemption:
         refusal: QuotaRefusal,
         members: Sequence[PendingPod],
         find_nodes: FindNodes,
+        nodes_lacking_room: NodesLackingRoom,
         reclaim_by_node: ReclaimByNode,
         now_ns: int,
     ) -> Steps[PreemptionStarted | NoPreemption]:
         """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims; if there are
-        none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already."""
+        none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already. `find_nodes` may
+        pause: then victims are chosen again, and the gang is attempted again if these leave the members too little room."""
         core, search, failures = self._core, None, None
-        for search in self._searches(members[0], refusal, self._usage(gang), now_ns, gang):
+        for borrowed_inside in _rounds(refusal):
+            search = self._search(members[0], refusal, self._usage(gang), now_ns, borrowed_inside, gang)
+            if search is None:
+                break
             charges = [core.quotas.charge_of(pod.pod) for pod in members]
             victims = yield from self._victims(search, charges, now_ns)
             if victims is None:
@@ -108,14 +125,27 @@ class QuotaPreemption:
             core.records.counters.preemption_attempts += failures is None
             if not victims:
                 return PreemptionStarted()
-            placed, failures = yield from find_nodes(victims, search.usage)
+            found = yield from find_nodes(victims, search.usage)
+            failures, now_ns = found.failures, found.now_ns
             placement: GangPlacement | None = None
-            if len(placed) >= gang.evicting_count:
-                fits = [
-                    MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
-                    for pod, success in placed[: gang.evicting_count]
-                ]
-                placement = _with_victims(fits, victims)
+            if len(found.fits) >= gang.evicting_count:
+                fits = found.fits[: gang.evicting_count]
+                if found.was_paused:
+                    chosen = yield from self._victims_after_pauses(
+                        gang, refusal, fits, victims, borrowed_inside, nodes_lacking_room, now_ns
+                    )
+                    if chosen is None:
+                        return self._again_soon(gang, search, now_ns)
+                    victims = chosen
+                placement = _with_victims(
+                    [
+                        MemberPlacement(pod, Candidate(success.node, (), 0, NOT_STARTED_NS))
+                        for pod, success in fits
+                    ],
+                    victims,
+                )
+            elif any(gang.pending_members.get(pod.uid) is not pod for pod in members):
+                return self._again_soon(gang, search, now_ns)
             elif any(failure.node_count for failure in failures):
                 placement = yield from self._placement_by_node(
                     gang, refusal, members, search, reclaim_by_node, now_ns
@@ -124,6 +154,49 @@ class QuotaPreemption:
                 yield from self._preemption.evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
         return NoPreemption("") if search is None else self._not_now(gang, search, now_ns, failures or ())
+
+    def _again_soon(self, gang: QueuedGang, search: ReclaimSearch, now_ns: int) -> NoPreemption:
+        later = self._not_now(gang, search, now_ns)
+        return replace(later, valid_until_ns=now_ns + self._core.limits.backoff_ns(gang.attempts))
+
+    def _victims_after_pauses(
+        self,
+        gang: QueuedGang,
+        refusal: QuotaRefusal,
+        fits: Fits,
+        victims: Sequence[Pod],
+        borrowed_inside: bool,
+        nodes_lacking_room: NodesLackingRoom,
+        now_ns: int,
+    ) -> Steps[tuple[Pod, ...] | None]:
+        """The victims by what holds now, those of before the pauses first. Where these are not needed for the quotas any more, but for
+        the members' nodes, they are victims as long as they borrow. None: the search starts again."""
+        core = self._core
+        for pod, success in fits:
+            if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
+                return None
+        charges = [core.quotas.charge_of(pod.pod) for pod, _ in fits]
+        usage = self._usage(gang)
+        blocked = [(charge, block) for charge in summed(charges) for block in usage.blocks(charge)]
+        kept: tuple[Pod, ...] = ()
+        for _ in range(2):
+            search = self._search(fits[0][0], refusal, usage, now_ns, borrowed_inside, gang)
+            if search is None:
+                return None
+            search.preferred = {victim.uid for victim in victims}
+            taken = yield from search.take_whole(blocked, kept)
+            if taken is None or not (chosen := (yield from self._victims(search, charges, now_ns, taken))):
+                return None
+            if taken and search.beyond(blocked, chosen):
+                return None
+            uids = {victim.uid for victim in chosen}
+            spared = [victim for victim in victims if victim.uid not in uids]
+            nodes = yield from nodes_lacking_room(fits, victims, spared, now_ns)
+            if not nodes:
+                return chosen
+            placements = [core.cache.ledger.placement(victim.uid) for victim in spared]
+            kept = tuple(on.pod for on in placements if on is not None and on.node in nodes)
+        return None
 
     def _placement_by_node(
         self,
@@ -162,11 +235,15 @@ class QuotaPreemption:
         return usage
 
     def _victims(
-        self, search: ReclaimSearch, charges: Collection[QuotaCharge], now_ns: int
+        self,
+        search: ReclaimSearch,
+        charges: Collection[QuotaCharge],
+        now_ns: int,
+        kept: Collection[Pod] = (),
     ) -> Steps[tuple[Pod, ...] | None]:
         if self._preemption.evictions.is_forbidden(now_ns) or now_ns < search.evicts_after_ns:
             return None
-        return (yield from search.find(charges))
+        return (yield from search.find(charges, kept))
 
     def _without_reclaim(
         self, pod: PendingPod, failure: AttemptFailure, search: ReclaimSearch, now_ns: int
@@ -201,11 +278,9 @@ class QuotaPreemption:
         refusal: QuotaRefusal,
         usage: QuotaUsage,
         now_ns: int,
-        gang: QueuedGang | None = None,
     ) -> Iterator[ReclaimSearch]:
-        """The next one is for when one finds nothing: what is borrowed inside of an entity may be protected, or on other nodes."""
-        for borrowed_inside in (True, False) if refusal.account.limits.are_nested else (True,):
-            search = self._search(pod, refusal, usage, now_ns, borrowed_inside, gang)
+        for borrowed_inside in _rounds(refusal):
+            search = self._search(pod, refusal, usage, now_ns, borrowed_inside)
             if search is None:
                 return
             yield search
@@ -302,6 +377,12 @@ class QuotaPreemption:
         pods = "1 pod that borrows" if count == 1 else f"{count} pods that borrow"
         message = f"{failure.message}; evicting {pods} from the quota"
         return replace(failure, message=message, requeue_events=failure.requeue_events | PLACED_POD_EVENTS)
+
+
+def _rounds(refusal: QuotaRefusal) -> tuple[bool, ...]:
+    """Whether to search `borrowed_inside`. The next round is for when one finds nothing: what is borrowed inside of an entity may be
+    protected, or on other nodes."""
+    return (True, False) if refusal.account.limits.are_nested else (True,)
 
 
 def _with_victims(members: Sequence[MemberPlacement], victims: Sequence[Pod]) -> GangPlacement:

@@ -41,7 +41,8 @@ class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `owners`: who is
     kept where the pod would borrow in another quota. `may_evict`: what else holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
     it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod;
-    `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused."""
+    `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused. `preferred`:
+    victims of an earlier search, without which there are nodes."""
 
     core: SchedulerCore
     account: QuotaAccount
@@ -53,6 +54,7 @@ class ReclaimSearch:
     usage: QuotaUsage
     evicts_after_ns: int
     borrowed_inside: bool
+    preferred: Collection[PodUid] = ()
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
     _candidates: dict[Hashable, Iterator[ChargedPod]] = field(default_factory=dict)
@@ -109,6 +111,19 @@ class ReclaimSearch:
             charged = self.account.charged(victim.uid)
             assert charged is not None, f"{victim.full_name} is not charged"
             self._add_victim(charged)
+
+    def take_whole(self, blocked: Blocked, victims: Iterable[Pod]) -> Steps[tuple[Pod, ...] | None]:
+        """These are victims as well, each with the rest of its gang where that cannot stay. None: one may not be evicted."""
+        before = set(self.victims)
+        for victim in victims:
+            charged = self.account.charged(victim.uid)
+            if charged is None or charged.pod.uid in self.victims:
+                continue
+            if not self.borrows(blocked, charged.pod) or not (yield from self._may_be_victim(charged)):
+                return None
+            for member in self._whole(charged):
+                self._add_victim(member)
+        return tuple(charged.pod for uid, charged in self.victims.items() if uid not in before)
 
     def _add_victim(self, charged: ChargedPod) -> None:
         gang = self.core.gangs.gang_of(charged.pod.uid)
@@ -227,6 +242,7 @@ class ReclaimSearch:
             for charged in sorted(
                 pods,
                 key=lambda charged: (
+                    charged.pod.uid not in self.preferred,
                     not self.may_leave(charged.pod.uid),
                     () if self.rights.order is None else self.rights.order(charged.pod),
                     charged.pod.priority,
