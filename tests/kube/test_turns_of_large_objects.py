@@ -109,6 +109,21 @@ def test_a_namespace_with_few_bytes_is_read_again_while_another_one_fills_the_ro
     asyncio.run(scenario())
 
 
+def test_an_event_of_a_small_object_wakes_nobody() -> None:
+    """Each event of the watch would run two more tasks."""
+
+    async def scenario() -> None:
+        objects = LargeObjects()
+        objects.discard("friend/web", 2)
+        assert not objects._changed.is_set()
+        put(objects, "tenant", "0", 600 * KIB)
+        objects._changed.clear()
+        objects.discard("tenant/0", 2)
+        assert objects._changed.is_set()
+
+    asyncio.run(scenario())
+
+
 def test_the_watch_is_read_while_too_many_bytes_wait_and_the_pods_are_read_again() -> None:
     """It stopped, so that nobody's pods were read until fewer bytes waited."""
 

@@ -167,7 +167,7 @@ class LargeObjects:
         for objects in (self._waiting, self._unread):
             if (older := objects.get(key)) is not None and older.version <= version:
                 objects.remove(key)
-        self._changed.set()
+                self._changed.set()
 
     def clear(self) -> None:
         """A list is complete, and has newer versions of all."""
