@@ -8,7 +8,7 @@ from typing import Protocol
 from policysched.cluster.namespace_shares import Amounts, NamespaceShares, add_pod
 from policysched.cluster.node_usage import NodeUsage
 from policysched.model.identifiers import NodeName, PodUid, VolumeClaimKey
-from policysched.model.pods import Placement, Pod, differ_in_readiness_alone, have_equal_totals
+from policysched.model.pods import Placement, Pod, have_equal_totals
 
 
 class PlacementState(Enum):
@@ -23,7 +23,8 @@ class PlacementListener(Protocol):
 
     def pod_placed(self, pod: Pod) -> None: ...
     def pod_removed(self, pod: Pod) -> None: ...
-    def readiness_changed(self, pod: Pod) -> None: ...
+    def pod_changed(self, before: Pod, after: Pod) -> None:
+        """Not the totals of its node and its namespace."""
 
 
 class Ledger:
@@ -164,13 +165,8 @@ class Ledger:
             listener.pod_placed(placement.pod)
 
     def _report_equal_totals(self, before: Pod, after: Pod) -> None:
-        is_readiness = differ_in_readiness_alone(before, after)
         for listener in self.listeners:
-            if is_readiness:
-                listener.readiness_changed(after)
-            else:
-                listener.pod_removed(before)
-                listener.pod_placed(after)
+            listener.pod_changed(before, after)
 
     def _remove_placement(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)

@@ -23,7 +23,7 @@ from policysched.model.pods import Pod
 from policysched.model.quantity import INT64_MAX
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
-from policysched.scheduler.steps import pods_per_slice
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, pods_per_slice
 
 _PODS_PER_SLICE = 200
 _RECORD_KEY = "canary"
@@ -67,11 +67,13 @@ class CanaryStatus:
 @dataclass(slots=True)
 class ActiveCanary:
     """A canary whose rules decide. `members`: the known pods in its share; `unsorted`: pods whose share is to be told anew, in
-    slices; `measured_ns`: when its guard was last measured, or when the canary became active."""
+    slices; `operations`: of telling it, by static cost; `measured_ns`: when its guard was last measured, or when the canary became
+    active."""
 
     spec: CanarySpec
     layer: int
     plan: Plan
+    operations: int
     measured_ns: int
     members: dict[PodUid, None] = field(default_factory=dict)
     unsorted: dict[PodUid, Pod] = field(default_factory=dict)
@@ -105,7 +107,8 @@ class Canaries:
         canary, before = program.canary, self.records.get(program.name)
         self.active.pop(program.name, None)
         if canary is not None and canary.layer is not None:
-            self.active[program.name] = ActiveCanary(canary, canary.layer, plan, now_ns)
+            operations = scalar_cost(program.layers[canary.layer].condition).per_pod
+            self.active[program.name] = ActiveCanary(canary, canary.layer, plan, operations, now_ns)
             self.sort_later(pods)
         is_suspended = program.removed and program.text
         if is_suspended or not self.can_measure:
@@ -118,9 +121,14 @@ class Canaries:
         return False
 
     def put_pod(self, pod: Pod) -> None:
+        """A new or changed pod: in a slice if the condition takes long."""
         active = self.active.get(pod.scheduler)
-        if active is None or not self._counts(pod.scheduler, pod.namespace):
-            return
+        if active is not None and active.operations > POD_OPERATIONS_AT_ONCE_MAX:
+            self.sort_later((pod,))
+        elif active is not None and self._counts(pod.scheduler, pod.namespace):
+            self._sort(active, pod)
+
+    def _sort(self, active: ActiveCanary, pod: Pod) -> None:
         active.unsorted.pop(pod.uid, None)
         if active.has(pod, self._namespace_of(pod)):
             active.members[pod.uid] = None
@@ -135,11 +143,10 @@ class Canaries:
                 active.unsorted[pod.uid] = pod
 
     def sort_slice(self, active: ActiveCanary) -> None:
-        operations = scalar_cost(active.plan.program.layers[active.layer].condition).per_pod
-        for pod in list(islice(active.unsorted.values(), pods_per_slice(operations, _PODS_PER_SLICE))):
-            del active.unsorted[pod.uid]
+        slice_size = pods_per_slice(active.operations, _PODS_PER_SLICE)
+        for pod in list(islice(active.unsorted.values(), slice_size)):
             with raises_for(pod_id(pod)):
-                self.put_pod(pod)
+                self._sort(active, pod)
 
     def drop_pod(self, pod: Pod) -> None:
         active = self.active.get(pod.scheduler)

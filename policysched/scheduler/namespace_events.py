@@ -5,31 +5,26 @@ turn comes, it is enqueued again first. Until then it has its old place in the q
 rejected. `PolicyMembership.changes` has slow pods that changed themselves, too.
 """
 
-from policysched.model.identifiers import PodUid
-from policysched.scheduler.blame import ObjectId, change_id, raises_for
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.policy_membership import PolicyMembership
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry
 from policysched.scheduler.queue.gang_registry import QueuedGang
-from policysched.scheduler.sliced_changes import SlicedChanges
 
 
 class NamespaceEvents:
-    """`charges`: by namespace, its placed pods that still count in the quotas as before its last change."""
+    """Where the changes of a namespace are in the `changes` and `charges` of its pods."""
 
     def __init__(self, core: SchedulerCore, membership: PolicyMembership) -> None:
         self._core = core
         self._membership = membership
         self._changes = membership.changes
-        self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
-            core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations, rests=False
-        )
-        self.sliced = self.charges, self._changes
+        self._charges = membership.charges
+        self.sliced = self._charges, self._changes
 
     def changed(self, namespace: str, now_ns: int, *, synced: bool) -> None:
         if namespace not in self._core.cache.namespaces:
             self._core.queue.decision_time.namespace_deleted(namespace)
-        self.charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)
+        self._charges.begin(namespace, self._core.quotas.charged_in(namespace), now_ns)
         if synced:
             unreached = list(self._changes.left(namespace))
             pods = (*self._membership.reading_namespace(namespace), *unreached)
@@ -38,9 +33,9 @@ class NamespaceEvents:
     def has_reached(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether a detached entry can be attempted. Otherwise a slice of its pods is enqueued again, and it is too, unless
         they make it wait. So that quotas judge it by the whole namespace as it is now, all of that is charged before."""
-        uncharged = self.charges.left(entry.namespace)
+        uncharged = self._charges.left(entry.namespace)
         if uncharged and entry.policy in self._core.quotas.accounts:
-            self.charges.reach(entry.namespace, uncharged, now_ns)
+            self._charges.reach(entry.namespace, uncharged, now_ns)
             return False
         unreached = self._changes.left(entry.namespace)
         if not unreached:
@@ -52,8 +47,3 @@ class NamespaceEvents:
         if pods:
             self._changes.reach(entry.namespace, pods, now_ns)
         return not pods
-
-    def _recharge(self, namespace: str, pods: list[PodUid], _now_ns: int) -> None:
-        for uid in pods:
-            with raises_for(ObjectId("Pod", namespace, uid)):
-                self._core.quotas.recharge(uid, namespace)

@@ -63,6 +63,8 @@ class PodEvents:
             core.queue.decision_time.note_placed(observed.pod.namespace)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.put_pod(observed) - _OWN_POD_EVENTS)
+        if core.quotas.outdated:
+            self._membership.recharge_outdated(now_ns)
         if is_awaited:
             core.quotas.victim_changed(observed.pod)
         self._add_count_events(events, active, ended)
@@ -70,7 +72,7 @@ class PodEvents:
         if current is None:
             self._membership.remove(observed.pod)
         else:
-            self._membership.add(observed.pod)
+            self._membership.add(current.pod, None if cached is None else cached.pod)
         if current is None or current.deleting:
             self._preemption.evictions.forget(uid)
             self._extender_calls.forget(uid)

@@ -24,7 +24,8 @@ from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX
 
 class PolicyMembership:
     """Every known pod by its schedulerName, whether or not such a policy runs. `changes`: by namespace, the pods that its last
-    change has not reached, and those that changed and are slow to evaluate."""
+    change has not reached, and those that changed and are slow to evaluate; `charges`: its placed pods that still count in
+    the quotas as before."""
 
     def __init__(self, core: SchedulerCore, enqueuer: PodEnqueuer) -> None:
         self._core = core
@@ -33,10 +34,16 @@ class PolicyMembership:
         self.changes: SlicedChanges[str, PodUid] = SlicedChanges(
             core.queue, change_id, self._apply_changes, cost_of=core.pre_enqueue_operations
         )
+        self.charges: SlicedChanges[str, PodUid] = SlicedChanges(
+            core.queue, change_id, self._recharge, cost_of=core.quotas.recharge_operations, rests=False
+        )
 
-    def add(self, pod: Pod) -> None:
+    def add(self, pod: Pod, before: Pod | None) -> None:
+        """The pod is known now; `before`: as it was known."""
         self._pods_by_scheduler.setdefault(pod.scheduler, {})[pod.uid] = None
-        self._core.canaries.put_pod(pod)
+        canaries = self._core.canaries
+        if canaries.active and not (before is not None and _read_alike(before, pod)):
+            canaries.put_pod(pod)
 
     def remove(self, pod: Pod) -> None:
         self._core.canaries.drop_pod(pod)
@@ -133,6 +140,18 @@ class PolicyMembership:
             if pending.pod.namespace == name:
                 yield uid
 
+    def recharge_outdated(self, now_ns: int) -> None:
+        """Pods that were changed count in the quotas as they are now, in slices."""
+        outdated = self._core.quotas.outdated
+        while outdated:
+            uid, namespace = outdated.popitem()
+            self.charges.add(namespace, uid, now_ns)
+
+    def _recharge(self, namespace: str, uids: list[PodUid], _now_ns: int) -> None:
+        for uid in uids:
+            with raises_for(ObjectId("Pod", namespace, uid)):
+                self._core.quotas.recharge(uid, namespace)
+
     def _apply_changes(self, namespace: str, uids: list[PodUid], now_ns: int) -> None:
         for uid in uids:
             with raises_for(ObjectId("Pod", namespace, uid)):
@@ -205,5 +224,10 @@ def _is_counted_alike(before: ObservedPod | None, current: ObservedPod) -> bool:
     return (
         before is not None
         and (before.node, before.deleting) == (current.node, current.deleting)
-        and (before.pod is current.pod or differ_in_readiness_alone(before.pod, current.pod))
+        and _read_alike(before.pod, current.pod)
     )
+
+
+def _read_alike(before: Pod, current: Pod) -> bool:
+    """Whether functions of the pod alone have the same values: they read nothing of a status."""
+    return before is current or differ_in_readiness_alone(before, current)

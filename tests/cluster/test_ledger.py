@@ -78,7 +78,7 @@ def test_new_labels_change_no_total_and_are_reported() -> None:
         ledger.confirm(after, A)
 
     assert not adjusted.called and not shared.called
-    assert listener.mock_calls == [call.pod_removed(before), call.pod_placed(after)]
+    assert listener.mock_calls == [call.pod_changed(before, after)]
     assert [placement.pod for placement in ledger.placements] == [after, pod("other")]
     assert ledger.check() == []
 

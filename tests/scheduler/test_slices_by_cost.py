@@ -1,6 +1,7 @@
 """What is computed for many pods at once depends on the static cost of the text: a long list of a pod takes milliseconds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -355,3 +356,42 @@ def test_a_gang_is_restarted_with_many_fast_members_at_once(monkeypatch: pytest.
     time_out(calls, FAST, groups=1)
 
     assert calls.most > PODS / 2
+
+
+def test_changed_pods_move_into_a_canary_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No event tells it, and readiness cannot change it."""
+    calls = Calls(monkeypatch, ActiveCanary, "has")
+    by_tier = CANARY.replace("50%", "100%").replace(
+        "{lists}", '(pod.labels["tier"] else "") == "b" and {lists}'
+    )
+    rig = edited(calls, by_tier, SLOW, on="a")
+    pods = [placed(pod(f"p{number}", cpu="2", labels={"tier": "b"}), "a") for number in range(PODS)]
+    calls.most = calls.total = 0
+
+    for each in pods:
+        calls.during(lambda each=each: rig.scheduler.handle(e.PodUpdated(each), rig.now_ns))  # type: ignore[misc]
+    assert calls.total == 0
+    settle(rig, calls)
+    for each in pods:
+        ready = replace(each, pod=replace(each.pod, ready=True))
+        drive(rig, calls, e.PodUpdated(ready))
+
+    assert (calls.most, calls.total) == (1, PODS)
+    assert len(rig.scheduler.core.canaries.active["test"].members) == PODS
+
+
+def test_changed_pods_are_charged_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    by_tier = QUOTA.replace("{lists}", '(pod.labels["tier"] else "") == "b" and {lists}')
+    rig = edited(calls, by_tier, SLOW, on="a")
+    pods = [placed(pod(f"p{number}", cpu="2", labels={"tier": "b"}), "a") for number in range(PODS)]
+    calls.most = calls.total = 0
+
+    for each in pods:
+        calls.during(lambda each=each: rig.scheduler.handle(e.PodUpdated(each), rig.now_ns))  # type: ignore[misc]
+    assert calls.total == 0
+    rig.check_invariants()
+    settle(rig, calls)
+
+    assert (calls.most, calls.total) == (1, PODS)
+    assert {status.path: status.pods for status in rig.scheduler.quotas()} == {("a",): PODS, ("b",): 1}

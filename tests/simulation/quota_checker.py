@@ -22,7 +22,7 @@ class QuotaChecker:
 
     def __init__(self, scheduler: Scheduler, local: LocalClient, fail: Callable[[str], None]) -> None:
         self._core, self._local, self._fail = scheduler._core, local, fail
-        self._charges = scheduler._namespace_events.charges
+        self._charges = scheduler._membership.charges
         self.binds = 0
 
     def check_binds(self, binds: list[Bind]) -> None:

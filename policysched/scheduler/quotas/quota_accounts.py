@@ -16,7 +16,7 @@ from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.cluster_events import ClusterEvent
 from policysched.model.identifiers import PodUid
-from policysched.model.pods import Pod
+from policysched.model.pods import Pod, differ_in_readiness_alone
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.policy_permissions import COUNTS_ALWAYS, Counts
 from policysched.scheduler.quotas.quota_account import QuotaAccount
@@ -28,7 +28,7 @@ from policysched.scheduler.quotas.quota_reservations import QuotaReservations
 from policysched.scheduler.quotas.quota_status import QuotaEntityStatus, quota_status
 from policysched.scheduler.quotas.quota_usage import BorrowedLimit, QuotaBlock, QuotaUsage, summed
 from policysched.scheduler.quotas.quota_waiters import Need, QuotaWaiters
-from policysched.scheduler.steps import Steps, pods_per_slice, visit_in_pieces
+from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX, Steps, pods_per_slice, visit_in_pieces
 
 _PODS_PER_SLICE = 200
 _CHARGE_COST = 1
@@ -66,6 +66,8 @@ class QuotaAccounts:
         self._released_ns = 0
         # A gang asks again and again: its members stay, and what others use changes.
         self._latest_charges: tuple[object, list[QuotaCharge]] | None = None
+        self.outdated: dict[PodUid, str] = {}
+        """Changed pods that are still charged as before, with their namespaces: whoever changed them has `recharge` follow."""
         cache.ledger.listeners.append(self)
 
     def activate(self, plan: Plan, now_ns: int) -> None:
@@ -131,11 +133,23 @@ class QuotaAccounts:
         if reservations is not None and pod.uid in self._cache.nominated:
             reservations.moves += 1
 
-    def readiness_changed(self, pod: Pod) -> None:
+    def pod_changed(self, before: Pod, after: Pod) -> None:
+        """It is charged as before if its readiness alone changed, and otherwise until `recharge` if that takes long."""
+        is_charged_alike = differ_in_readiness_alone(before, after)
+        if not is_charged_alike:
+            self._count_move(after)
         for accounts in (self.accounts, self._prepared):
-            account = accounts.get(pod.scheduler)
-            if account is not None and account.charged(pod.uid) is not None:
-                account.replace(pod)
+            account = accounts.get(after.scheduler)
+            if account is None or account.charged(after.uid) is None:
+                continue
+            if is_charged_alike:
+                account.replace(after)
+            elif account.plan.quota_operations > POD_OPERATIONS_AT_ONCE_MAX:
+                account.replace(after)
+                self.outdated[after.uid] = after.namespace
+            else:
+                account.remove(after.uid)
+                account.add(after, self._cache.namespaces.get(after.namespace))
 
     def charged_in(self, namespace: str) -> Iterator[PodUid]:
         """The placed pods that `recharge` may move once the namespace has changed."""
