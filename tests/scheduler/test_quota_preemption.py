@@ -598,6 +598,37 @@ def test_who_borrows_in_one_quota_takes_nothing_back_in_another_from_its_owners(
     assert "; 2 pods are kept by quotas, because this pod would borrow" in (rig.pending_message("own") or "")
 
 
+@pytest.mark.parametrize("size", [1, 2], ids=["a pod", "a gang"])
+def test_who_borrows_in_one_quota_leaves_owners_of_it_their_amount(size: int) -> None:
+    """Without the first victim the entity is an owner. Each victim by itself is borrowed."""
+    text = f'{ORGS_AND_TEAMS}gang by pod.labels["group"] {{ min = 2 }}\n'
+    text = (
+        text.replace("cpu = 2 borrow", "cpu = 4 borrow")
+        .replace("cpu = 8", "cpu = 4")
+        .replace("cpu = 0 borrow", "cpu = 4 borrow")
+    )
+    rig = Rig(text, node("n", cpu="20"))
+    y, group = {"org": "y"}, {"group": "g"} if size > 1 else {}
+    running(
+        rig,
+        [
+            pod("b", cpu="3", labels={**y, "team": "b"}, priority=9),
+            pod("a", cpu="1", labels={**y, "team": "a"}, priority=9),
+            *(pod(f"victim{at}", cpu="2", labels={**y, "team": "a"}) for at in range(2)),
+        ],
+    )
+
+    rig.observe(
+        *[
+            pod(f"own{at}", cpu=str(4 // size), labels={"org": "x", "team": "b", **group})
+            for at in range(size)
+        ]
+    )
+    rig.settle()
+
+    assert sorted(victims(rig)) == ["b", "victim0"], "the pod of its own team, which `y` borrows"
+
+
 def test_who_takes_back_one_quota_and_borrows_in_another_keeps_what_it_took_from_borrowers() -> None:
     """The controller of the victim creates it again, and the queue has it first."""
     rig = beside_pods_of_y("c")

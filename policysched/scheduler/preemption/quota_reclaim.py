@@ -133,7 +133,7 @@ class ReclaimSearch:
         self._count(charged, -1)
 
     def _may_reclaim(self, lent: QuotaUsage, blocked: Blocked, victim: QuotaCharge) -> bool:
-        return any(
+        return not self.owners.owns(victim, lent) and any(
             lent.may_reclaim(block, charge, victim, borrowed_inside=self.borrowed_inside)
             for charge, block in blocked
         )

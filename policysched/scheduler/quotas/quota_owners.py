@@ -12,7 +12,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.quotas.quota_account import QuotaAccount
-from policysched.scheduler.quotas.quota_usage import BorrowedLimit
+from policysched.scheduler.quotas.quota_usage import BorrowedLimit, QuotaUsage
 
 # Owners that borrow by then may be evicted, and their placements wake no preemptor.
 _RETRY_NS = 60 * SECOND_NS
@@ -29,15 +29,17 @@ class QuotaOwners:
 
     def keep(self, victim: Pod) -> bool:
         """Whether the pod may not be evicted."""
-        charged, version = self._account.charged(victim.uid), self._account.version
-        if charged is None:
-            return False
-        if self._latest[0] != version:
-            self._latest = version, self._borrowing()
-        if not self._account.usage.is_kept_from(self._latest[1], charged.charge):
+        charged = self._account.charged(victim.uid)
+        if charged is None or not self.owns(charged.charge, self._account.usage):
             return False
         self.kept.add(victim.uid)
         return True
+
+    def owns(self, victim: QuotaCharge, usage: QuotaUsage) -> bool:
+        """Whether the pod may not be evicted, once this is what is used."""
+        if self._latest[0] != self._account.version:
+            self._latest = self._account.version, self._borrowing()
+        return usage.is_kept_from(self._latest[1], victim)
 
     def retry_ns(self, now_ns: int) -> int | None:
         """When the next attempt is made, if pods were kept."""
