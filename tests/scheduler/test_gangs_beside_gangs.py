@@ -1,14 +1,17 @@
 """Gangs of other namespaces that arrive in the pauses of a gang's attempt: they need not wait for its end."""
 
+from dataclasses import replace
+
 import pytest
 
+from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt_runner import AttemptRunner
 from policysched.scheduler.queue.entries import QueueState
 from policysched.scheduler.queue.scheduling_queue import SchedulingQueue
-from tests.builders import node, placed, pod
+from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_pauses import ALONE, NEVER, POLICIES, attempts_pause, decide_until_pause, gang, rig
 
@@ -296,3 +299,54 @@ def test_a_gang_gets_no_quota_of_the_members_after_a_lost_attempt(cpu: str, firs
     scheduler.settle()
 
     assert bound_namespaces(scheduler)[0] == first
+
+
+@pytest.mark.parametrize("count", [1, 2], ids=["a pod", "a gang"])
+def test_a_preemptor_whose_victims_are_gone_is_placed_beside_a_gang_that_keeps_its_nodes(count: int) -> None:
+    """Its nomination is among what the attempt sees already."""
+    scheduler = beside_a_gang()
+    attempts_pause(scheduler).gang.keeps_nodes = True
+    pods = gang_of("c", 2) if count > 1 else [pod("c0", namespace="c", cpu="1", scheduler="plain")]
+
+    scheduler.observe(*[replace(pending(each), nominated_node="n1") for each in pods])
+    scheduler.settle()
+
+    assert bound_namespaces(scheduler)[0] == "c"
+
+
+def test_a_pod_that_grows_beside_the_members_of_a_paused_gang_is_noticed() -> None:
+    """It was placed in the same pause, beside members that keep their nodes."""
+    policies = {
+        name: text.replace("filter node_resources_fit", "filter node_resources_fit\nfilter node_affinity")
+        for name, text in WITH_OTHERS.items()
+    }
+    scheduler = rig(
+        *[node(f"n{at}", cpu="4", labels={"name": f"n{at}"}) for at in range(2)], policies=policies
+    )
+    first = {"name": "n0"}
+    members = [
+        pod(
+            f"g{at}",
+            cpu="1500m",
+            labels={"group": "g", "least": "3"},
+            node_selector={"name": "n1"} if at == 2 else first,
+            created="2026-01-01T00:00:00Z",
+        )
+        for at in range(3)
+    ]
+    scheduler.observe(*members)
+    while len(attempts_pause(scheduler).search.fits if scheduler.scheduler.attempt_paused else ()) < 2:
+        decide_until_pause(scheduler)
+    attempts_pause(scheduler).gang.keeps_nodes = True
+    others = [replace(each, node_selector=first) for each in gang_of("b", 2, cpu="400m")]
+    scheduler.observe(*others)
+    while len([bind for bind in scheduler.of(c.Bind) if bind.namespace == "b"]) < 2:
+        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
+    scheduler.confirm_binds()
+
+    observed = scheduler.observed_pod(others[0].uid)
+    grown = replace(observed.pod, requests={**observed.pod.requests, "cpu": 1500})
+    scheduler.handle(e.PodUpdated(replace(observed, pod=grown)))
+    scheduler.settle()
+
+    assert scheduler.scheduler.core.cache.ledger.usage(NodeName("n0")).requested["cpu"] == 1900

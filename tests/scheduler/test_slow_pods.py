@@ -8,10 +8,12 @@ import pytest
 from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import events as e
 from policysched.scheduler import policy_membership
+from policysched.scheduler.limits import SchedulerLimits
 from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.queue.decision_time import FAILED_ATTEMPT_CREDIT_NS
 from tests.builders import node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
+from tests.scheduler.test_pauses import attempts_pause, decide_until_pause
 from tests.scheduler.test_slice_time import MS, ORDER, PODS, SLOW_MS, SliceRig, settled, tenants
 from tests.scheduler.test_slices_by_cost import HEAD, QUEUE, SLOW
 
@@ -158,3 +160,23 @@ def test_a_change_of_the_namespace_forgets_no_pod_that_awaits_its_policy() -> No
     gang = rig.scheduler.core.gangs.get(("test", "default", "g"))
     assert gang is not None and list(gang.placed_members) == [member.pod.uid]
     assert rig.placements() == {"p": "a"}
+
+
+def test_a_member_that_changes_in_a_pause_is_not_bound_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change has not reached it, since the slices of its namespace rest."""
+    text = (
+        HEAD + NEEDS_LABEL + 'gang by pod.labels["group"] { min = 3 }\n' + QUEUE.format(lists=SLOW, number=1)
+    )
+    limits = SchedulerLimits(attempt_step_cost_max=1, gang_piece_cost_max=1, gang_piece_cost_by_member=0)
+    rig = Rig(text, node("a", cpu="10"), limits=limits)
+    rig.observe(*[pod(f"m{at}", labels={"group": "g", "team": "t"}) for at in range(3)])
+    while len(attempts_pause(rig).search.fits if rig.scheduler.attempt_paused else ()) < 2:
+        decide_until_pause(rig)
+    monkeypatch.setattr(rig.scheduler.slices, "step", lambda *_, **__: False)
+
+    rig.handle(e.PodUpdated(pending(pod("m0", labels={"group": "g"}))))
+    for _ in range(50):
+        if rig.scheduler.ready(rig.now_ns):
+            rig.commands += rig.scheduler.decide(rig.now_ns)
+
+    assert rig.placements() == {}

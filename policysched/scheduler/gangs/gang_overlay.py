@@ -1,6 +1,6 @@
 """The hypothetical cluster on which members of a gang are placed. In steps, as members and victims are thousands."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -62,13 +62,18 @@ def remove_victims(core: SchedulerCore, overlay: Overlay, search: GangSearchResu
 
 @contextmanager
 def with_nominations_of(
-    core: SchedulerCore, gang: QueuedGang, search: GangSearchResult, pod: Pod, overlay: Overlay
+    core: SchedulerCore,
+    gang: QueuedGang,
+    search: GangSearchResult,
+    pod: Pod,
+    overlay: Overlay,
+    beside: Collection[PodUid] = (),
 ) -> Iterator[Overlay]:
-    """The overlay of a search, for a pod of another priority than the gang: with what is nominated as the pod sees it. Only the
-    difference is added and removed, as members and victims are thousands."""
-    members = {member.uid for member, _ in search.fits}
+    """The overlay of a search, for a pod of another priority than the gang: with what is nominated as the pod sees it, and with those
+    `beside`, which were added to it. Only the difference is added and removed, as members and victims are thousands."""
+    members = {*(member.uid for member, _ in search.fits), *beside}
     before = {each.uid: (each, node) for each, node in overlay.added_pods if each.uid not in members}
-    seen = competing_nominations(core, pod, excluding=gang.pending_members.keys())
+    seen = competing_nominations(core, pod, excluding={*gang.pending_members, *beside})
     removed = before.keys() - {each.uid for each, _ in seen}
     added = [(each, node) for each, node in seen if each.uid not in before]
     for uid in sorted(removed):

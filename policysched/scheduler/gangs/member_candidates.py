@@ -90,7 +90,7 @@ class MemberCandidates:
         cluster: PreemptionInputs,
     ) -> Steps[Candidate | NoGangPlacement]:
         evictable = self._evictable.setdefault(
-            allowed, EvictablePods(may_evict, allowed.question_cost, allowed.order)
+            allowed, EvictablePods(may_evict, allowed.ask if allowed.is_slow else None)
         )
         equivalence_key, placed_count = self.context.equivalence_keys[pod.uid], len(self._changed_nodes)
         cached = self._by_class.get(equivalence_key)

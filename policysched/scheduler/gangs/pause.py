@@ -10,7 +10,7 @@ have had, in the order: members placed before the pause, pods, later members. Wh
 or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -85,7 +85,7 @@ class Pause:
     _seen: dict[NodeName, tuple[Node, dict[PodUid, Pod]]] = field(default_factory=dict)
     """The nodes of the members, with their pods, as they were when the members were known to fit there."""
 
-    _beside: set[PodUid] = field(default_factory=set)
+    _beside: dict[PodUid, Pod] = field(default_factory=dict)
     """Pods of attempts that interrupted this one and left the members their nodes."""
 
     _nominated_to: set[NodeName] = field(default_factory=set)
@@ -132,6 +132,9 @@ class Pause:
         for pod, success in self.search.fits:
             if gang.pending_members.get(pod.uid) is not pod or success.node not in core.cache.nodes:
                 return True
+            observed = core.cache.pods.get(pod.uid)
+            if observed is None or (observed.pod is not pod.pod and observed.pod != pod.pod):
+                return True  # the change reaches it later, as its policy is slow
         is_present = (yield from self._have_volumes()) and (yield from self._are_admitted())
         return not (is_present and (yield from self._still_fit(now_ns)))
 
@@ -180,7 +183,7 @@ class Pause:
         for name, (node, pods) in self._seen.items():
             now_node, now_pods = self._look_at(name)
             if now_node is not node or any(
-                pods.get(uid) is not pod for uid, pod in now_pods.items() if uid not in self._beside
+                pods.get(uid) is not pod and self._beside.get(uid) != pod for uid, pod in now_pods.items()
             ):
                 changed.add(name)
         changed |= self._nominated_to & self._seen.keys()
@@ -401,8 +404,12 @@ class Pause:
         core, search, attempts = self.core, self.search, self.pod_attempts
         reserves = any(success.prebind_work is not None for _, success in search.fits)
         self.note_changes()
-        search.overlay = yield from present_overlay(core, self.gang, search)
+        search.overlay = overlay = yield from present_overlay(core, self.gang, search)
         added, usage = list[PodUid](), None if self._quotas is None else self._quotas.trial()
+        uids = {pod.uid for pod, _ in placed}
+        nominated = [added for added in overlay.added_pods if added[0].uid in uids]
+        for value, _ in nominated:
+            overlay.remove_pod(value.uid)
         try:
             for pod, node in placed:
                 if reserves and (pod.pod.claims or uses_devices(pod.pod)):
@@ -412,25 +419,29 @@ class Pause:
                         return True
                     usage.add(core.quotas.charge_of(pod.pod))
                 yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
-                with self._overlay_for(pod) as overlay:
-                    yield from attempts.warm_up(pod, now_ns, overlay)
-                    if not isinstance(attempts.evaluate(pod, overlay, now_ns, OneNode(node)), AttemptSuccess):
+                with self._overlay_for(pod, added) as seen:
+                    yield from attempts.warm_up(pod, now_ns, seen)
+                    if not isinstance(attempts.evaluate(pod, seen, now_ns, OneNode(node)), AttemptSuccess):
                         return True
-                search.overlay.add_pod(pod.pod, node)
+                overlay.add_pod(pod.pod, node)
                 added.append(pod.uid)
         finally:
             for uid in added:
-                search.overlay.remove_pod(uid)
+                overlay.remove_pod(uid)
+            for value, node in nominated:
+                overlay.add_pod(value, node)
         return False
 
     def note_placed(self, pods: Iterable[PendingPod]) -> None:
         """They take no nodes of the members, which need not be evaluated again for them."""
-        self._beside |= {pod.uid for pod in pods}
+        self._beside |= {pod.uid: pod.pod for pod in pods}
 
-    def _overlay_for(self, pod: PendingPod) -> AbstractContextManager[Overlay]:
-        """The cluster with the members, and with what is nominated as this pod sees it."""
+    def _overlay_for(
+        self, pod: PendingPod, beside: Collection[PodUid] = ()
+    ) -> AbstractContextManager[Overlay]:
+        """The cluster with the members, those `beside`, and what is nominated as this pod sees it."""
         overlay = self.search.overlay
         assert overlay is not None, "`ends_attempt` makes it"
         if not (self.core.cache.nominated or self.core.capacity_holds):
             return nullcontext(overlay)
-        return with_nominations_of(self.core, self.gang, self.search, pod.pod, overlay)
+        return with_nominations_of(self.core, self.gang, self.search, pod.pod, overlay, beside)
