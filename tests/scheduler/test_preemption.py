@@ -16,7 +16,7 @@ from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
-from policysched.scheduler.preemption import default_preemption
+from policysched.scheduler.preemption import eviction_rights
 from policysched.scheduler.preemption.eviction_breaker import EvictionBreaker
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from tests.builders import node, pending, placed, pod
@@ -634,13 +634,13 @@ def test_a_slow_condition_of_victims_is_asked_in_pieces(monkeypatch: pytest.Monk
         SLOW, *map(node, nodes), *[low(f"{name}-{at}", name, cpu="1") for name in nodes for at in range(4)]
     )
     pieces: list[int] = []
-    asked = EvictionRights.__call__
+    asked = EvictionRights._answer
 
     def counted(rights: EvictionRights, victim: Pod) -> bool:
         pieces[-1] += 1
         return asked(rights, victim)
 
-    monkeypatch.setattr(EvictionRights, "__call__", counted)
+    monkeypatch.setattr(EvictionRights, "_answer", counted)
     rig.handle(e.PodUpdated(pending(high(cpu="4"))))
     while rig.scheduler.ready(rig.now_ns):
         pieces.append(0)
@@ -654,7 +654,7 @@ def test_a_slow_condition_of_victims_is_asked_in_pieces(monkeypatch: pytest.Monk
 def test_a_slow_condition_of_victims_is_asked_about_other_nodes_in_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(default_preemption, "_QUESTIONS_COST_MAX", 400)
+    monkeypatch.setattr(eviction_rights, "QUESTIONS_COST_MAX", 400)
     nodes = [f"n{at}" for at in range(8)]
     rig = Rig(SLOW, *map(node, nodes))
     for name in nodes:

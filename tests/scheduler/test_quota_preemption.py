@@ -8,6 +8,7 @@ import pytest
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
+from policysched.scheduler.preemption import eviction_rights, quota_reclaim
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from tests.builders import node, placed, pod
@@ -596,6 +597,53 @@ def test_who_borrows_in_one_quota_takes_nothing_back_in_another_from_its_owners(
 
     assert victims(rig) == []
     assert "; 2 pods are kept by quotas, because this pod would borrow" in (rig.pending_message("own") or "")
+
+
+SLOW_VICTIMS = (
+    "preemption { victims = " + " and ".join(f"victim.priority < {50 + k}" for k in range(40)) + " }\n"
+)
+"""79 operations for each pod that may be evicted: the policy takes long to say it."""
+
+
+def test_borrowers_are_asked_about_in_pieces_and_others_in_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 1,200 borrowers each was asked about in each attempt, at 2 ms."""
+    monkeypatch.setattr(eviction_rights, "QUESTIONS_COST_MAX", 400)
+    monkeypatch.setattr(quota_reclaim, "PODS_PER_ATTEMPT", 3)
+    rig = Rig(TEAMS + SLOW_VICTIMS, node("n", cpu="100"))
+    protected = [pod(f"a{at}", namespace="a", cpu="1", priority=60) for at in range(7)]
+    running(rig, protected, [pod("spare", namespace="a", cpu="1")], pods("b", 4))
+
+    rig.observe(pod("own", namespace="c", cpu="1"))
+    asked = count_calls(monkeypatch, EvictionRights, "_answer", rig.settle)
+    rig.pass_time(120)
+
+    assert asked <= 3 < len(protected)
+    assert victims(rig) == ["spare"]
+
+
+def test_an_owner_that_fits_where_other_borrowers_are_asks_about_them_in_a_later_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that the quotas choose are on four nodes."""
+    monkeypatch.setattr(eviction_rights, "QUESTIONS_COST_MAX", 400)
+    names = [f"n{at}" for at in range(8)]
+    text = TEAMS.replace('"a" { cpu = 4', '"a" { cpu = 28').replace('"b" { cpu = 4', '"b" { cpu = 0')
+    rig = Rig(text + SLOW_VICTIMS, *[node(name, cpu="4") for name in names])
+    for name in names:
+        priorities = [40] * 4 if name == "n6" else [1 if name < "n4" else 99, 99, 99, 99]
+        rig.observe(
+            *[
+                placed(pod(f"{name}-{at}", namespace="a", cpu="1", priority=priority), name)
+                for at, priority in enumerate(priorities)
+            ]
+        )
+
+    rig.observe(pod("own", namespace="c", cpu="4"))
+    rig.pass_time(600)
+
+    assert sorted(victims(rig)) == [f"n6-{at}" for at in range(4)]
 
 
 @pytest.mark.parametrize("size", [1, 2], ids=["a pod", "a gang"])

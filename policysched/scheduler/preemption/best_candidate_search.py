@@ -203,7 +203,7 @@ def find_best_candidate(
     """Search a node-local dry run; return the candidates for reuse, and the best one. `pods_max`: instead of `PODS_MAX`."""
     assert dry_run.node_local, "an eviction on one node may change the verdict about another"
     new = [node for node in dry_run.potential_nodes if node not in evictable.ordered_nodes]
-    if cluster.question_cost and new:  # perhaps not all can be asked about
+    if evictable.is_slow and new:  # perhaps not all can be asked about
         begin = cluster.attempts * NODES_PER_ATTEMPT % len(new)
         new = new[begin:] + new[:begin]
     for node in new:

@@ -64,10 +64,7 @@ from policysched.scheduler.unschedulable_message import unavailable_message
 CHOICES_MAX = 4
 """Searches of one attempt, each without the victims that were too many before. Nothing else is decided meanwhile."""
 
-_QUESTIONS_COST_MAX = 20_000
-"""Of a policy that takes long to say whether a pod may be evicted: 0.2 s in an attempt, in which nothing else is decided. The next one
-begins with other nodes."""
-_GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
+GOES_ON_NS = 10 * SECOND_NS  # after a search that did not try all nodes
 Uids = Collection[PodUid]
 
 
@@ -127,7 +124,6 @@ class DefaultPreemption:
                 self.evictions.running_gangs(pod.pod.namespace),
                 allowed.order,
                 pod.attempts,
-                allowed.question_cost,
             )
             chosen, reasons = yield from self.choose(
                 dry_run,
@@ -138,11 +134,12 @@ class DefaultPreemption:
                 ),
                 cluster,
                 (lambda _: ()) if owners is None else owners.beyond,
+                allowed,
             )
         if chosen is None:
             self._core.withdraw_nomination(pod.uid, now_ns)
             message = allowed.explain(unavailable_message(len(core.cache.nodes), reasons))
-            goes_on_ns = now_ns + _GOES_ON_NS if NOT_SEARCHED in reasons else None
+            goes_on_ns = now_ns + GOES_ON_NS if NOT_SEARCHED in reasons else None
             expiry_ns = earlier_ns(
                 blocked_until_ns,
                 allowed.next_change_ns,
@@ -159,17 +156,16 @@ class DefaultPreemption:
         may_evict: Callable[[Pod], bool],
         cluster: PreemptionInputs,
         beyond: Callable[[Collection[Pod]], Collection[Pod]],
+        rights: EvictionRights,
     ) -> Steps[tuple[Candidate | None, Mapping[str, int]]]:
         """The least disruptive candidate, or the reasons why there is none. `beyond`: of these victims, those that may not be
-        evicted beside the others, so that it is searched again without them."""
+        evicted beside the others, so that it is searched again without them. `rights`: what `may_evict` asks first."""
         spared = set[PodUid]()
         reasons: Mapping[str, int] = {}
         for _ in range(CHOICES_MAX):
             evictable = EvictablePods(
                 lambda victim: victim.uid not in spared and may_evict(victim),
-                cluster.question_cost,
-                cluster.order,
-                _QUESTIONS_COST_MAX,
+                rights.ask if rights.is_slow else None,
             )
             if dry_run.node_local:
                 candidates, best = yield from find_best_candidate(dry_run, evictable, cluster)
@@ -177,8 +173,8 @@ class DefaultPreemption:
             else:
                 result = yield from find_candidates(dry_run, evictable, cluster)
                 best, reasons = (yield from result.best()), result.reasons
-            if evictable.left_out:
-                placements = map(self._core.cache.ledger.placement, evictable.left_out)
+            if rights.left_out:
+                placements = map(self._core.cache.ledger.placement, rights.left_out)
                 nodes = {placement.node for placement in placements if placement is not None}
                 reasons = {**reasons, NOT_SEARCHED: reasons.get(NOT_SEARCHED, 0) + len(nodes)}
             excess = () if best is None else beyond(best.victims)
@@ -218,7 +214,9 @@ class DefaultPreemption:
 
         def rights_of(pod: PendingPod) -> EvictionRights:
             if (key := rights_key(core, pod)) not in rights:
-                rights[key] = eviction_rights(core, pod, clock(), self.evictions.refused, owners)
+                rights[key] = eviction_rights(
+                    core, pod, clock(), self.evictions.refused, owners, is_limited=False
+                )
             return rights[key]
 
         context = self.gang_context(

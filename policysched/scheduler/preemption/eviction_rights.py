@@ -1,7 +1,7 @@
 """Which pods one pod may evict: those that its policy selects, except what the operator's settings protect, and for a while
 those whose deletion was refused (`refused_evictions`), and those whose gangs are not known yet."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from typing import Any
 
 from policysched.evaluate import VictimChange, VictimOrder, VictimPredicate
@@ -13,7 +13,10 @@ from policysched.scheduler.preemption.refused_evictions import RefusedEvictions
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.movable_heap import earlier_ns
 from policysched.scheduler.quotas.quota_owners import QuotaOwners
-from policysched.scheduler.steps import pod_operations_cost
+from policysched.scheduler.steps import Steps, pod_operations_cost
+
+QUESTIONS_COST_MAX = 20_000
+"""Of a policy that takes long to say whether a pod may be evicted: 0.2 s in an attempt, in which nothing else is decided."""
 
 
 class EvictionRights:
@@ -30,12 +33,19 @@ class EvictionRights:
         refused: RefusedEvictions | None = None,
         now_ns: int = 0,
         owners: QuotaOwners | None = None,
+        *,
+        is_limited: bool = True,
     ) -> None:
-        """`next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
+        """`is_limited`: slow questions have a limit, as nothing else is decided meanwhile. `next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
         first. `owners`: for the message."""
         self.order = None if order is None else _remembered(order)
-        self.question_cost = pod_operations_cost(core.plan(policy).victim_operations)
-        """Of the answer about a pod and its place in the `order`. 0: it is cheap."""
+        self._question_cost = pod_operations_cost(core.plan(policy).victim_operations)
+        self._cost_left = QUESTIONS_COST_MAX
+        self._answers: dict[PodUid, bool] = {}  # of slow questions
+        self._is_limited = is_limited
+        self.left_out: set[PodUid] = set()
+        """Pods that are no victims, as nothing more was asked. The next attempt should begin with others."""
+        self.have_left_out = False
         self.next_change_ns: int | None = None
         """When one of the pods asked about may be evicted that the policy does not select now."""
         self._next_change = next_change
@@ -48,7 +58,41 @@ class EvictionRights:
         self._protected: set[PodUid] = set()
         self._refused: set[PodUid] = set()
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the policy takes long to say whether a pod may be evicted, or its place in the `order`."""
+        return self._question_cost > 0
+
+    def ask(self, pods: Iterable[Pod]) -> Steps[None]:
+        """Learn in pieces what is asked about these pods next. Once all questions cost too much, others are left out."""
+        unknown = [pod for pod in pods if pod.uid not in self._answers] if self.is_slow else []
+        if self._is_limited:
+            if self._cost_left <= 0:
+                self._answers |= dict.fromkeys((pod.uid for pod in unknown), False)
+                self.left_out.update(pod.uid for pod in unknown)
+                self.have_left_out |= bool(unknown)
+                return
+            self._cost_left -= self._question_cost * len(unknown)
+        for pod in unknown:
+            if self(pod) and self.order is not None:
+                self.order(pod)
+            yield self._question_cost
+
+    def ask_more(self) -> None:
+        """For a search of another kind: as much may be asked again, also about those that were left out."""
+        for uid in self.left_out:
+            del self._answers[uid]
+        self.left_out.clear()
+        self._cost_left = QUESTIONS_COST_MAX
+
     def __call__(self, victim: Pod) -> bool:
+        if not self.is_slow:
+            return self._answer(victim)
+        if victim.uid not in self._answers:
+            self._answers[victim.uid] = self._answer(victim)
+        return self._answers[victim.uid]
+
+    def _answer(self, victim: Pod) -> bool:
         if self._owner is not None and victim.namespace != self._owner:
             return False  # the clause of a team's policy reads no pod of others: the message would count them
         if not self._selects(victim):
@@ -108,6 +152,8 @@ def eviction_rights(
     now_ns: int,
     refused: RefusedEvictions,
     owners: QuotaOwners | None,
+    *,
+    is_limited: bool = True,
 ) -> EvictionRights:
     """The rights of a pending pod."""
     plan, value = core.plan(pod.policy), pod.pod
@@ -121,4 +167,5 @@ def eviction_rights(
         refused,
         now_ns,
         owners,
+        is_limited=is_limited,
     )

@@ -14,7 +14,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt_result import PLACED_POD_EVENTS, AttemptFailure, AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.preemption.default_preemption import DefaultPreemption
+from policysched.scheduler.preemption.default_preemption import GOES_ON_NS, DefaultPreemption
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
 from policysched.scheduler.preemption.nominations import (
@@ -75,20 +75,21 @@ class QuotaPreemption:
         search, result = None, None
         for search in self._searches(pod, refusal, refusal.usage, now_ns):
             victims = yield from self._victims(search, (refusal.charge,), now_ns)
-            if victims is None:
+            if victims is None and not search.rights.have_left_out:
                 continue
             core.records.counters.preemption_attempts += result is None
-            if not victims:
+            if victims is not None and not victims:
                 message = f"{failure.message}; pods that used the quota are terminating"
                 return replace(failure, message=message)
-            overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
-            for victim in victims:
-                overlay.remove_pod(victim.uid)
-            result = evaluate(pod, overlay)
+            if victims is not None:
+                overlay = nominated_overlay(core, pod.pod) or core.evaluator.overlay()
+                for victim in victims:
+                    overlay.remove_pod(victim.uid)
+                result = evaluate(pod, overlay)
             candidate = None
-            if isinstance(result, AttemptSuccess):
+            if victims is not None and isinstance(result, AttemptSuccess):
                 candidate = Candidate(result.node, victims, 0, NOT_STARTED_NS)
-            elif result.node_count:
+            elif victims is None or (isinstance(result, AttemptFailure) and result.node_count):
                 candidate = yield from self._candidate_on_one_node(pod, refusal, search, now_ns)
             if candidate is not None:
                 return (yield from self._evict(pod, candidate, failure, now_ns))
@@ -263,6 +264,7 @@ class QuotaPreemption:
         times = [search.rights.next_change_ns, self._preemption.evictions.resumes_ns(entry.namespace, now_ns)]
         times.append(search.evicts_after_ns if now_ns < search.evicts_after_ns else None)
         times.append(search.owners.retry_ns(now_ns))
+        times.append(now_ns + GOES_ON_NS if search.rights.have_left_out else None)
         times += [failure.valid_until_ns for failure in failures]
         return NoPreemption(
             "",
@@ -279,8 +281,10 @@ class QuotaPreemption:
         usage: QuotaUsage,
         now_ns: int,
     ) -> Iterator[ReclaimSearch]:
+        search: ReclaimSearch | None = None
         for borrowed_inside in _rounds(refusal):
-            search = self._search(pod, refusal, usage, now_ns, borrowed_inside)
+            rights = None if search is None else search.rights
+            search = self._search(pod, refusal, usage, now_ns, borrowed_inside, rights=rights)
             if search is None:
                 return
             yield search
@@ -293,14 +297,15 @@ class QuotaPreemption:
         now_ns: int,
         borrowed_inside: bool,
         gang: QueuedGang | None = None,
+        rights: EvictionRights | None = None,
     ) -> ReclaimSearch | None:
-        """None: no pod may be evicted for this pod."""
+        """None: no pod may be evicted for this pod. `rights`: of an earlier search of the attempt."""
         core, value = self._core, pod.pod
         plan = core.plan(pod.policy)
         if not refusal.block.claims or not plan.allows_preemption or value.preemption_policy == "Never":
             return None
         arguments = value, core.namespace_of(value), pod.facts, now_ns
-        rights = EvictionRights(
+        rights = rights or EvictionRights(
             core,
             pod.policy,
             plan.may_reclaim(*arguments, core.cache.shares),
@@ -328,6 +333,7 @@ class QuotaPreemption:
             usage.trial(),
             pod.evicts_after_ns if gang is None else gang_evicts_after_ns(gang),
             borrowed_inside,
+            (gang or pod).attempts,
         )
 
     def _candidate_on_one_node(
@@ -336,8 +342,11 @@ class QuotaPreemption:
         """The least disruptive node where the pod fits without pods of borrowers, in any quota that refuses it, with more
         victims elsewhere if those are too few for the quotas."""
         core = self._core
-        search = self._search(pod, refusal, refusal.usage, now_ns, earlier.borrowed_inside)
+        search = self._search(
+            pod, refusal, refusal.usage, now_ns, earlier.borrowed_inside, rights=earlier.rights
+        )
         assert search is not None, f"{pod} may evict no pod"
+        search.rights.ask_more()
         charge = refusal.charge
         blocked = [(charge, block) for block in refusal.usage.blocks(charge)]
         cluster = PreemptionInputs(
@@ -347,7 +356,7 @@ class QuotaPreemption:
             len(core.cache.nodes),
             self._preemption.evictions.running_gangs(pod.pod.namespace),
             search.rights.order,
-            question_cost=search.rights.question_cost,
+            pod.attempts,
         )
         dry_run = core.evaluator.dry_run(
             core.plan(pod.policy),
@@ -360,6 +369,7 @@ class QuotaPreemption:
             lambda victim: search.may_evict(victim) and search.borrows(blocked, victim),
             cluster,
             partial(search.beyond, blocked),
+            search.rights,
         )
         if chosen is None:
             return None

@@ -29,6 +29,8 @@ from policysched.scheduler.quotas.quota_owners import QuotaOwners
 from policysched.scheduler.quotas.quota_usage import QuotaBlock, QuotaUsage, summed
 from policysched.scheduler.steps import Steps
 
+PODS_PER_ATTEMPT = 97
+"""By how many borrowers the next attempt begins later, if it is slow to ask about them: about as many as an attempt asks about."""
 _CHARGE_COST = 3
 
 
@@ -41,6 +43,7 @@ class ReclaimSearch:
     """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `owners`: who is
     kept where the pod would borrow in another quota. `may_evict`: what else holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
     it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod;
+    `attempts`: of the pod or gang so far.
     `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused. `preferred`:
     victims of an earlier search, without which there are nodes."""
 
@@ -54,6 +57,7 @@ class ReclaimSearch:
     usage: QuotaUsage
     evicts_after_ns: int
     borrowed_inside: bool
+    attempts: int
     preferred: Collection[PodUid] = ()
     victims: dict[PodUid, ChargedPod] = field(default_factory=dict)
     lent: QuotaUsage = field(init=False)
@@ -173,7 +177,7 @@ class ReclaimSearch:
 
     def _borrowers(self, block: QuotaBlock, charge: QuotaCharge) -> Steps[list[ChargedPod]]:
         """The pods that may be evicted of entities that borrow what the block lacks."""
-        borrowers: dict[PodUid, ChargedPod] = {}
+        borrowing: dict[PodUid, ChargedPod] = {}
         for quota in block.claims:
             own_entity = charge.entities[quota]
             for entity in list(self.account.usage.nodes):
@@ -181,10 +185,15 @@ class ReclaimSearch:
                     continue
                 if not self.lent.borrowed(quota, entity, block.resource):
                     continue
-                for charged in self.account.pods_of(entity):
-                    if charged.pod.uid not in borrowers and (yield from self._may_be_victim(charged)):
-                        borrowers[charged.pod.uid] = charged
-        return list(borrowers.values())
+                borrowing |= {charged.pod.uid: charged for charged in self.account.pods_of(entity)}
+        asked, borrowers = list(borrowing.values()), list[ChargedPod]()
+        if self.rights.is_slow and asked:  # perhaps not all can be asked about
+            begin = self.attempts * PODS_PER_ATTEMPT % len(asked)
+            asked = asked[begin:] + asked[:begin]
+        for charged in asked:
+            if (yield from self._may_be_victim(charged)):
+                borrowers.append(charged)
+        return borrowers
 
     def _may_be_victim(self, charged: ChargedPod) -> Steps[bool]:
         uid = charged.pod.uid
@@ -199,14 +208,10 @@ class ReclaimSearch:
         return self._may_go[gang.id]
 
     def _ask(self, pods: Iterable[ChargedPod]) -> Steps[bool]:
-        """Whether all may be evicted, in pieces if the policy takes long for each."""
+        """Whether all may be evicted."""
         for charged in pods:
-            may_go = self.may_evict(charged.pod)
-            if may_go and self.rights.order is not None:
-                self.rights.order(charged.pod)
-            if self.rights.question_cost:
-                yield self.rights.question_cost
-            if not may_go:
+            yield from self.rights.ask((charged.pod,))
+            if not self.may_evict(charged.pod):
                 return False
         return True
 

@@ -245,21 +245,16 @@ def victim_units(in_order: Sequence[Pod], gang_of: GangOf) -> list[VictimUnit]:
 class EvictablePods:
     """Which pods of a node may be victims. Of a gang with a member that may not be evicted, wherever it runs, only as
     many members may be as the gang can spare. `by_node`: what is known of nodes that have not changed since. `in_order`: those of
-    the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted. `question_cost`: of
-    the answer about a pod and of its place in the `order`, which is remembered; 0: it is cheap. No more are asked about
-    once all together cost `questions_cost_max`: those `left_out` are no victims."""
+    the `ordered_nodes` with such pods, each after the least disruption of an eviction there (and 0), sorted. `ask`: learns in pieces
+    what is asked next, if that `is_slow`."""
 
     def __init__(
         self,
         may_evict: Callable[[Pod], bool],
-        question_cost: int = 0,
-        order: VictimOrder | None = None,
-        questions_cost_max: int | None = None,
+        ask: Callable[[Iterable[Pod]], Steps[None]] | None = None,
     ) -> None:
         self._may_evict = may_evict
-        self._question_cost, self._order = question_cost, order
-        self._cost_left = questions_cost_max
-        self.left_out: set[PodUid] = set()
+        self._ask, self.is_slow = ask, ask is not None
         self._known: dict[PodUid, bool] = {}
         self.by_node: dict[NodeName, list[Pod]] = {}
         self.ordered_nodes: set[NodeName] = set()
@@ -274,18 +269,9 @@ class EvictablePods:
         return known
 
     def ask(self, pods: Iterable[Pod]) -> Steps[None]:
-        """Learn in pieces what is asked about these pods next, if the policy takes long for each."""
-        unknown = [pod for pod in pods if pod.uid not in self._known] if self._question_cost else []
-        if self._cost_left is not None:
-            if self._cost_left <= 0:
-                self._known |= dict.fromkeys((pod.uid for pod in unknown), False)
-                self.left_out.update(pod.uid for pod in unknown)
-                return
-            self._cost_left -= self._question_cost * len(unknown)
-        for pod in unknown:
-            if self.may_evict(pod) and self._order is not None:
-                self._order(pod)
-            yield self._question_cost
+        """Learn in pieces what is asked about these pods next."""
+        if self._ask is not None:
+            yield from self._ask([pod for pod in pods if pod.uid not in self._known])
 
     def forget(self, nodes: Collection[NodeName]) -> None:
         """These changed: pods were added or removed, or others of their gangs were. About those that stay nothing is asked again."""

@@ -93,7 +93,7 @@ class PreemptionInputs:
 
     `pods_on`: pods of a node in order of arrival. `started_ns`: when the kubelet started a pod
     (None: not yet). `node_count` counts all nodes. `gang_of`: the running gang of a pod.
-    `order`: which victims go first by the policy; None: in kube-scheduler's order. `question_cost`: of `EvictablePods`. `attempts`: for the pod or gang so far;
+    `order`: which victims go first by the policy; None: in kube-scheduler's order. `attempts`: for the pod or gang so far;
     a search that ends before it has tried all nodes begins with others each time.
     """
 
@@ -104,7 +104,6 @@ class PreemptionInputs:
     gang_of: GangOf = no_gang
     order: VictimOrder | None = None
     attempts: int = 0
-    question_cost: int = 0
 
     def evictable_pods(self, node: NodeName, evictable: EvictablePods) -> Steps[list[Pod]]:
         """Those of the node's pods that may be victims, most important first."""
