@@ -39,7 +39,8 @@ class EvictionRights:
         """`is_limited`: slow questions have a limit, as nothing else is decided meanwhile. `next_change`: when the policy's answer about a pod changes; None: never by itself. `order`: which pods go
         first. `owners`: for the message."""
         self.order = None if order is None else _remembered(order)
-        self._question_cost = pod_operations_cost(core.plan(policy).victim_operations)
+        running = core.policies.running.get(policy)
+        self._question_cost = pod_operations_cost(running.plan.victim_operations if running else 0)
         self._cost_left = QUESTIONS_COST_MAX
         self._answers: dict[PodUid, bool] = {}  # of slow questions
         self._is_limited = is_limited
