@@ -26,7 +26,7 @@ def no_quota_refuses() -> AbstractContextManager[Any]:
 
 
 def nothing_is_taken_back() -> AbstractContextManager[Any]:
-    return patch.object(QuotaPreemption, "_search", lambda *_: None)
+    return patch.object(QuotaPreemption, "_search", lambda *_, **__: None)
 
 
 def one_borrower_at_most_gives_back() -> AbstractContextManager[Any]:
