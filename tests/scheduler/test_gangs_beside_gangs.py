@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from policysched.model.identifiers import NodeName
+from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -314,22 +315,23 @@ def test_a_preemptor_whose_victims_are_gone_is_placed_beside_a_gang_that_keeps_i
     assert bound_namespaces(scheduler)[0] == "c"
 
 
-def test_a_pod_that_grows_beside_the_members_of_a_paused_gang_is_noticed() -> None:
-    """It was placed in the same pause, beside members that keep their nodes."""
+ON_N0 = {"name": "n0"}
+
+
+def beside_members_that_keep_a_node(*earlier: ObservedPod) -> Rig:
+    """Two members, of 1,500m each, have found room on a node of 4 cpu, and keep it."""
     policies = {
         name: text.replace("filter node_resources_fit", "filter node_resources_fit\nfilter node_affinity")
         for name, text in WITH_OTHERS.items()
     }
-    scheduler = rig(
-        *[node(f"n{at}", cpu="4", labels={"name": f"n{at}"}) for at in range(2)], policies=policies
-    )
-    first = {"name": "n0"}
+    nodes = [node(f"n{at}", cpu="4", labels={"name": f"n{at}"}) for at in range(3)]
+    scheduler = rig(*nodes, *earlier, policies=policies)
     members = [
         pod(
             f"g{at}",
             cpu="1500m",
             labels={"group": "g", "least": "3"},
-            node_selector={"name": "n1"} if at == 2 else first,
+            node_selector={"name": "n1"} if at == 2 else ON_N0,
             created="2026-01-01T00:00:00Z",
         )
         for at in range(3)
@@ -338,7 +340,17 @@ def test_a_pod_that_grows_beside_the_members_of_a_paused_gang_is_noticed() -> No
     while len(attempts_pause(scheduler).search.fits if scheduler.scheduler.attempt_paused else ()) < 2:
         decide_until_pause(scheduler)
     attempts_pause(scheduler).gang.keeps_nodes = True
-    others = [replace(each, node_selector=first) for each in gang_of("b", 2, cpu="400m")]
+    return scheduler
+
+
+def used_of_n0(scheduler: Rig) -> int:
+    return scheduler.scheduler.core.cache.ledger.usage(NodeName("n0")).requested["cpu"]
+
+
+def test_a_pod_that_grows_beside_the_members_of_a_paused_gang_is_noticed() -> None:
+    """It was placed in the same pause, beside members that keep their nodes."""
+    scheduler = beside_members_that_keep_a_node()
+    others = [replace(each, node_selector=ON_N0) for each in gang_of("b", 2, cpu="400m")]
     scheduler.observe(*others)
     while len([bind for bind in scheduler.of(c.Bind) if bind.namespace == "b"]) < 2:
         scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
@@ -349,4 +361,15 @@ def test_a_pod_that_grows_beside_the_members_of_a_paused_gang_is_noticed() -> No
     scheduler.handle(e.PodUpdated(replace(observed, pod=grown)))
     scheduler.settle()
 
-    assert scheduler.scheduler.core.cache.ledger.usage(NodeName("n0")).requested["cpu"] == 1900
+    assert used_of_n0(scheduler) == 1900
+
+
+def test_members_that_interrupt_fit_together_beside_those_that_keep_their_nodes() -> None:
+    """Each of them fits alone. Another pod is nominated somewhere, so the overlay changes for each of them."""
+    nominated = pod("nominated", namespace="z", cpu="5", scheduler="elsewhere", priority=5)
+    scheduler = beside_members_that_keep_a_node(replace(pending(nominated), nominated_node="n2"))
+
+    scheduler.observe(*[replace(each, node_selector=ON_N0) for each in gang_of("b", 2, cpu="800m")])
+    scheduler.settle()
+
+    assert used_of_n0(scheduler) == 3000
