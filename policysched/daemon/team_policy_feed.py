@@ -160,6 +160,8 @@ class TeamPolicyFeed:
         sources, fallbacks = await self._check_namespace(namespace)
         took_s = loop.time() - began_s
         self._used_s[namespace] = self._used_of(namespace) + took_s
+        least_s = self._virtual_s - CHECK_CREDIT_S  # of those that are not kept
+        self._used_s = {team: used_s for team, used_s in self._used_s.items() if used_s > least_s}
         self._pause_until_s[namespace] = loop.time() + max(PAUSE_S, PAUSE_FACTOR * took_s)
         results, before = (sources, fallbacks), (self._checked.get(namespace), self._fallbacks.get(namespace))
         if namespace in self._unread or results != before:

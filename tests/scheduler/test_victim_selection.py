@@ -25,6 +25,7 @@ from policysched.scheduler.preemption.candidate_search import (
     NO_VICTIMS,
     NOT_HELPFUL,
     CandidateSearchResult,
+    begun_elsewhere,
     find_candidates,
 )
 from policysched.scheduler.preemption.disruption_bound import (
@@ -434,3 +435,13 @@ def test_ignoring_the_order_is_detected(monkeypatch: pytest.MonkeyPatch) -> None
 
     with pytest.raises(AssertionError):
         hunt()
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 21])
+def test_each_attempt_begins_elsewhere_however_many_there_are(count: int) -> None:
+    """With a multiple of the step each attempt began with the first one."""
+    everything = range(count)
+    begun = [begun_elsewhere(everything, attempts, 7) for attempts in range(count)]
+
+    assert {each[0] for each in begun} == set(everything)
+    assert all(sorted(each) == [*everything] for each in begun)

@@ -25,6 +25,7 @@ from policysched.scheduler.preemption.candidate_search import (
     NODES_PER_ATTEMPT,
     NOT_HELPFUL,
     NOT_SEARCHED,
+    begun_elsewhere,
 )
 from policysched.scheduler.preemption.disruption_bound import (
     HOPELESS,
@@ -125,8 +126,7 @@ class BestFirstSearch:
         for node in left:
             self.reasons.update(self._unmet.get(node, ()))
         left = [node for node in left if node in self._bounded and node not in self._unmet]
-        begin = cluster.attempts * NODES_PER_ATTEMPT % max(1, len(left))
-        left, in_vain = left[begin:] + left[:begin], 0
+        left, in_vain = begun_elsewhere(left, cluster.attempts, NODES_PER_ATTEMPT), 0
         while left and in_vain <= _PODS_IN_VAIN_MAX and not self._evaluated:
             batch, left = left[:NODES_PER_BATCH], left[NODES_PER_BATCH:]
             in_vain += yield from self._evaluate(batch, dry_run, cluster)
@@ -203,9 +203,8 @@ def find_best_candidate(
     """Search a node-local dry run; return the candidates for reuse, and the best one. `pods_max`: instead of `PODS_MAX`."""
     assert dry_run.node_local, "an eviction on one node may change the verdict about another"
     new = [node for node in dry_run.potential_nodes if node not in evictable.ordered_nodes]
-    if evictable.is_slow and new:  # perhaps not all can be asked about
-        begin = cluster.attempts * NODES_PER_ATTEMPT % len(new)
-        new = new[begin:] + new[:begin]
+    if evictable.is_slow:  # perhaps not all can be asked about
+        new = begun_elsewhere(new, cluster.attempts, NODES_PER_ATTEMPT)
     for node in new:
         pods = yield from cluster.evictable_pods(node, evictable)
         if pods:

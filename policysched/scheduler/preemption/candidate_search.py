@@ -10,6 +10,7 @@ add them back. So nodes take turns: all are tried whose victims include the same
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from policysched.evaluate import DryRun, Overlay
 from policysched.model.identifiers import NodeName, PodUid
@@ -51,6 +52,14 @@ prime number, so that attempts do not leave out the same nodes if it evaluates f
 
 
 Gangs = frozenset[RunningGang]
+Searched = TypeVar("Searched")
+
+
+def begun_elsewhere(all_of: Sequence[Searched], attempts: int, step: int) -> list[Searched]:
+    """What a search that may not look at all begins with in this attempt: so many later than in the one before, also if their number
+    is a multiple of that."""
+    begin = attempts * (step + (len(all_of) % step == 0)) % max(1, len(all_of))
+    return [*all_of[begin:], *all_of[:begin]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +134,7 @@ def find_candidates(
             candidates += yield from select_victims_on_nodes(dry_run, potential, cluster, reasons)
         nodes = []
     elif nodes:
-        begin = cluster.attempts * NODES_PER_ATTEMPT % len(nodes)
-        nodes = nodes[begin:] + nodes[:begin]
+        nodes = begun_elsewhere(nodes, cluster.attempts, NODES_PER_ATTEMPT)
     if previous is not None:
         nodes.sort(key=lambda node: node in previous.failed_nodes)
     enough = max(candidates_min, len(nodes) * CANDIDATES_PERCENT * candidates_min // (100 * CANDIDATES_MIN))

@@ -21,6 +21,7 @@ from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.preemption.candidate_search import begun_elsewhere
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
 from policysched.scheduler.preemption.running_gangs import keeps_minimum
 from policysched.scheduler.queue.gang_registry import GangId, QueuedGang
@@ -40,12 +41,12 @@ Blocked = Collection[tuple[QuotaCharge, QuotaBlock]]
 
 @dataclass(slots=True)
 class ReclaimSearch:
-    """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `owners`: who is
-    kept where the pod would borrow in another quota. `may_evict`: what else holds. `is_leaving`: the pod is terminating or about to be, and whoever reclaims can count on it; `may_leave`: anybody evicts
-    it. `borrowed_inside`: entities give back first what is borrowed inside of them, and nothing else. `usage` judges the pod;
-    `attempts`: of the pod or gang so far.
-    `lent` is without reservations: who borrows there has pods that borrow. `evicts_after_ns`: its binds were refused. `preferred`:
-    victims of an earlier search, without which there are nodes."""
+    """One search. `rights`: by the policy's clause, without the rule about priorities, and its order. `owners`: who is kept where
+    the pod would borrow in another quota. `may_evict`: what else holds. `is_leaving`: the pod is terminating or about to be, and
+    whoever reclaims can count on it; `may_leave`: anybody evicts it. `borrowed_inside`: entities give back first what is borrowed
+    inside of them, and nothing else. `usage` judges the pod; `lent` is without reservations: who borrows there has pods that
+    borrow. `evicts_after_ns`: its binds were refused. `attempts`: of the pod or gang so far. `preferred`: victims of an earlier
+    search, without which there are nodes."""
 
     core: SchedulerCore
     account: QuotaAccount
@@ -187,9 +188,8 @@ class ReclaimSearch:
                     continue
                 borrowing |= {charged.pod.uid: charged for charged in self.account.pods_of(entity)}
         asked, borrowers = list(borrowing.values()), list[ChargedPod]()
-        if self.rights.is_slow and asked:  # perhaps not all can be asked about
-            begin = self.attempts * PODS_PER_ATTEMPT % len(asked)
-            asked = asked[begin:] + asked[:begin]
+        if self.rights.is_slow:  # perhaps not all can be asked about
+            asked = begun_elsewhere(asked, self.attempts, PODS_PER_ATTEMPT)
         for charged in asked:
             if (yield from self._may_be_victim(charged)):
                 borrowers.append(charged)
