@@ -26,7 +26,8 @@ class UnsupportedFeature:
 UNSUPPORTED_FEATURES: tuple[UnsupportedFeature, ...] = (
     UnsupportedFeature(
         "DynamicResources",
-        "CEL selectors of devices with `format` of a list, map, double, duration or bytes, with the `sum` of durations, "
+        "CEL selectors of devices with `format` of a list, map, double, duration or bytes, with the `sum` of durations, with a "
+        "time zone that is not a constant, "
         "or with `type`, a uint and a function on a list together; "
         "expressions nested deeper than 32, and macros of two variables and `sortBy` nested deeper than about 10",
         "every node is rejected; the reason names the selector and what is missing",

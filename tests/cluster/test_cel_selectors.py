@@ -1,5 +1,7 @@
 """CEL selectors match devices as kube-scheduler's do, with bounded cost."""
 
+import os
+
 import pytest
 
 from policysched.cluster.devices import cel_selectors
@@ -168,3 +170,37 @@ def test_the_message_about_a_long_key_is_short() -> None:
 
     assert isinstance(message, str) and message.startswith("CEL runtime error: no such key: a100xxx")
     assert len(message) < 800
+
+
+@pytest.mark.parametrize(
+    "zone", ["Europe/Berlin", "America/Argentina/Buenos_Aires", "UTC", "", "+02:00", "-11:30"]
+)
+def test_a_time_zone_of_the_machine_may_be_named(zone: str) -> None:
+    assert evaluate(f'timestamp("2026-01-05T12:00:00Z").getDayOfWeek("{zone}") == 1') is True
+
+
+@pytest.mark.parametrize("written", ['"{}"', '"file:{}"', 'dyn("{}")', 'cel.bind(zone, "{}", zone)'])
+@pytest.mark.parametrize("within", ["{}", "[1].all(i, v, {})", "{{1: {}}}[1]"])
+def test_no_file_is_read_as_a_time_zone(written: str, within: str) -> None:
+    """The runtime opened it: reading a pipe of its own stopped the process for ever."""
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, b"unread")
+        os.close(writer)
+        zone = written.format(f"/proc/self/fd/{reader}")
+
+        error = evaluate(within.format(f"timestamp(0).getHours({zone}) == 2"))
+
+        assert os.read(reader, 10) == b"unread"
+        assert "time zone" in str(error)
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize(
+    "zone",
+    ["../zoneinfo/UTC", "/usr/share/zoneinfo/UTC", "Europe", "Europe/Nowhere", "Europe//Berlin", "x" * 5000],
+)
+def test_a_name_of_no_time_zone_is_an_error_before_it_is_evaluated(zone: str) -> None:
+    """The runtime keeps each name that it is asked for."""
+    assert evaluate(f'timestamp(0).getHours("{zone}") == 2') == "CEL compile error: unknown time zone"

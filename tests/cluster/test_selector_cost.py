@@ -26,6 +26,17 @@ ORDINARY = (
     f'{ATTRIBUTES}.map(name, name).filter(name, name.startsWith("a")).size() > 0',
 )
 
+
+def grown(first: str, step: str) -> str:
+    """A text that `step` makes longer twenty times."""
+    grown = first
+    for _ in range(20):
+        grown = step.format(grown)
+    return f"{grown}.size() > 0"
+
+
+DOUBLED = "cel.bind(x, {}, x + x)"
+
 EXCESSIVE = {
     "calls in comprehensions": f"{HUNDRED}.all(a, {HUNDRED}.all(b, {GI}.add({GI}).isGreaterThan({GI})))",
     "calls in a comprehension that is bound": f"cel.bind(x, {HUNDRED}.map(a, {GI}), x.all(b, {HUNDRED}.all(c, b.add({GI}) == b)))",
@@ -40,6 +51,12 @@ EXCESSIVE = {
     "a Unicode class that is put together": r'"a".find("\\p" + "L{100}") == ""',
     "repetitions of all characters": " || ".join(['"a".matches(".{1000}")'] * 20),
     "comprehensions in a map": f"{{1: {HUNDRED}.all(a, {HUNDRED}.all(b, {GI} == {GI}))}}.size() > 0",
+    "quotes that are quoted": grown("'\"'", "strings.quote({})"),
+    "a number as a text that grows": grown("string(7)", DOUBLED),
+    "the text of a double that grows": grown("string(1.0)", DOUBLED),
+    "a formatted number that grows": grown('"%.1000f".format([7])', DOUBLED),
+    "a formatted text that grows": grown(f'"%s".format(["{"x" * 5000}"])', DOUBLED),
+    "a text that replaces the empty one": grown("'x'", "{}.replace('', 'y')"),
     "nested maps and filters": f"{HUNDRED}.map(a, {HUNDRED}).filter(b, b.all(c, {HUNDRED}.all(d, d + c > 0))).size() > 0",
 }
 
@@ -137,3 +154,10 @@ def test_the_branch_that_costs_most_counts_wherever_it_stands() -> None:
     places = [f"false && {costly}", f"true ? true : {costly}", f"!(true || {costly})", f"[{costly}][0]"]
 
     assert all(selectors.operations(place) >= selectors.operations(costly) for place in places)
+
+
+def test_an_estimate_of_thousands_of_digits_can_be_told() -> None:
+    expression = grown("[1]", "cel.bind(x, {}, [x, x].flatten())")
+
+    with pytest.raises(CelSelectorError, match=r"may take \d+ operations for one device"):
+        DeviceSelectors().matches(expression, DRIVER, Mock())

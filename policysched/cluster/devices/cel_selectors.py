@@ -17,6 +17,7 @@ from typing import Any
 from policysched.cluster.devices import cel_values as values
 from policysched.cluster.devices.cel_environment import environment
 from policysched.cluster.devices.cel_macros import MacroExpander
+from policysched.cluster.devices.cel_time_zones import unusable_zone
 from policysched.cluster.devices.optional_values import may_pass_optionals
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
@@ -159,6 +160,8 @@ class DeviceSelectors:
         if may_pass_optionals(tree):
             message = "policysched does not pass optional values to functions on lists"
             return CelSelectorError(message, compiling=True)
+        if (problem := unusable_zone(tree)) is not None:
+            return CelSelectorError(problem, compiling=True)
         domains = frozenset(
             double_quoted or single_quoted for double_quoted, single_quoted in _DOMAIN.findall(expression)
         )

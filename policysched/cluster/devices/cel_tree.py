@@ -3,12 +3,16 @@
 Source: `checked.proto` and `syntax.proto` of cel-spec v0.25, https://github.com/google/cel-spec.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from policysched.protobuf_wire import wire_fields
 
 _PARSED, _CHECKED = 2, 4  # where the tree is, if it is not type-checked or is
 Message = Mapping[int, list["int | bytes"]]
+_CALL, _MAP = 6, 8
+_OPERANDS = {5: (1,), _CALL: (1, 3), 7: (1,), 9: (2, 4, 5, 6, 7)}
+"""Fields with expressions, of each kind of expression but maps, whose entries have them."""
+_ENTRIES, _KEY_AND_VALUE = 2, (3, 4)
 
 
 def tree_of(serialized: bytes) -> bytes:
@@ -16,6 +20,20 @@ def tree_of(serialized: bytes) -> bytes:
     any_message = message(serialized)
     tree = _PARSED if text_of(any_message, 1).endswith("ParsedExpr") else _CHECKED
     return bytes_of(message(bytes_of(any_message, 2)), tree)
+
+
+def calls_in(tree: bytes) -> Iterator[Message]:
+    """The calls of functions in an expression, at any depth, in no order."""
+    pending = [tree]
+    while pending:
+        node = message(pending.pop())
+        if _CALL in node:
+            yield message(bytes_of(node, _CALL))
+        for kind, fields in _OPERANDS.items():
+            parts = message(bytes_of(node, kind))
+            pending += [part for field in fields for part in all_bytes(parts, field)]
+        for entry in all_bytes(message(bytes_of(node, _MAP)), _ENTRIES):
+            pending += [part for field in _KEY_AND_VALUE for part in all_bytes(message(entry), field)]
 
 
 def namespace_of(target: bytes, variables: Container[str]) -> str:

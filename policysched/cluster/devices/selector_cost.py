@@ -26,6 +26,8 @@ from policysched.cluster.devices.cel_tree import (
 
 OPERATIONS_MAX = 250_000
 """Of one selector for one device: about 5 ms, a slice of the main loop."""
+_OPERATIONS_SHOWN_MAX = 10**15
+"""More is this many: nested lists multiply to numbers of thousands of digits, which cannot be printed."""
 EVALUATION = 1_000
 """What any evaluation costs: the values of the device are converted."""
 
@@ -37,6 +39,7 @@ _URL_CALL = 1_000  # of a function of `cel_urls` or `cel_formats`
 _PER_URL_CHARACTER = 50
 _PER_CHARACTER = 2
 _MESSAGES_MAX, _MESSAGE_MAX = 4, 512  # about a text that is not in its format
+_SCALAR_TEXT_MAX = 64  # characters, but for `%.1000f`
 _STEPS_MAX = 10_000  # of all comprehensions of an evaluation, a limit of the runtime
 _REPETITION_MAX = 1_000  # of nested `x{n}` in a regular expression, a limit of RE2
 _REPETITION = re.compile(r"[{,]0*([1-9]\d{0,3})")
@@ -102,7 +105,7 @@ class _Cost(NamedTuple):
 
 def selector_operations(serialized: bytes) -> int:
     """What one evaluation costs at most, `serialized` as by `Expression.serialize`."""
-    return EVALUATION + _expression(tree_of(serialized), {}).operations
+    return min(EVALUATION + _expression(tree_of(serialized), {}).operations, _OPERATIONS_SHOWN_MAX)
 
 
 def _expression(data: bytes, variables: Mapping[str, _Size]) -> _Cost:
@@ -234,12 +237,21 @@ def _result_size(name: str, sizes: list[_Size]) -> _Size:
     target = sizes[0]
     if name in _ELEMENT_FUNCTIONS:
         return target.any_item
+    if name == "_?_:_":
+        return _largest(sizes[1:])._replace(total=max(size.characters for size in sizes[1:]))
     if name == "replace" and len(sizes) > 2:
-        return _Size((target.length + 1) * max(1, sizes[2].length))
+        return _Size(target.length + (target.length + 1) * sizes[2].length)  # an empty text is everywhere
     if name == "join":
         return _Size(target.length * (target.any_item.length + sum(size.length for size in sizes[1:])))
     if name == "split":
-        return _Size(target.length + 1, target)
+        return _Size(target.length + 1, target, total=target.length)
+    if name == "string":
+        return _Size(max(target.length, _SCALAR_TEXT_MAX))
+    if name == "strings.quote":
+        return _Size(2 * sum(size.length for size in sizes) + 2)
+    if name == "format":
+        items = _largest(sizes[1:])
+        return _Size(target.length + 2 * items.characters + _SCALAR_TEXT_MAX * items.item_count)
     return _Size(sum(size.length for size in sizes), _largest(sizes).item)
 
 
