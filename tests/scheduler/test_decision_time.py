@@ -116,7 +116,7 @@ def test_the_shares_of_many_namespaces_of_one_tenant_do_not_add_up_to_all_of_the
         waited.append(rig.attempts_until_bound(f"friend-{index}", {"test": 20}))
 
     assert sorted(waited)[2] <= 2, "at the median, beside 120 failed attempts of 20 ms"
-    assert max(waited) <= 40, "the credit of all"
+    assert max(waited) <= 16, "the credit of all"
 
 
 def test_the_failed_attempts_of_thousands_of_namespaces_do_not_keep_others_waiting() -> None:
@@ -136,7 +136,7 @@ def test_the_failed_attempts_of_thousands_of_namespaces_do_not_keep_others_waiti
             rig.attempts_until_bound(f"friend-{index}", {"test": 5})
             waited.append(rig.attempts["test"])
 
-    assert max(waited) <= 140, "the credit of all, of which a quarter is paid meanwhile"
+    assert max(waited) <= 60, "the credit of all, of which a quarter is paid meanwhile"
 
 
 def beside_new_namespaces(count: int) -> TimedRig:
@@ -145,6 +145,7 @@ def beside_new_namespaces(count: int) -> TimedRig:
     rig.observe(*(pod for index in range(count) for pod in too_large(1, f"new-{index}")))
     while not rig.scheduler.core.queue.decision_time.is_anybody_overdrawn:
         rig.decide_once({"test": 5})
+    assert rig.attempts["test"] <= 60, "with what is paid meanwhile, 0.3 s"
     return rig
 
 

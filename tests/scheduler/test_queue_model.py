@@ -426,6 +426,11 @@ def test_a_class_is_represented_by_the_member_that_is_first_after_its_representa
     assert run(range(429, 430))
 
 
+def test_what_a_pod_waits_for_waits_for_those_of_higher_priority_ahead_of_it() -> None:
+    """Although the pod itself does not wait for them, as their namespace is overdrawn."""
+    assert run(range(108, 109))
+
+
 def test_each_call_sends_a_few_slices_of_pods_back() -> None:
     """Also where hundreds back off, are late or are members of open groups, and a pod behind them fits."""
     models = run(range(150))

@@ -14,7 +14,7 @@ from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 
-CREDIT_S, DEBT_MAX_S = 0.1, 1.0
+CREDIT_S, CREDIT_OF_ALL_S, DEBT_MAX_S = 0.1, 0.2, 1.0
 _LONG_SHARE = 0.2
 _ORDINARY_POD_S = 0.0002
 _SHARE = SchedulerLimits().failed_attempts_share
@@ -51,7 +51,7 @@ class TimeAccounts:
 
     def is_overdrawn(self, namespace: str) -> bool:
         debt_s, since_s = self._debts.get(namespace, (0.0, float("-inf")))
-        are_all_overdrawn = self._debt_of_all_s() > _NAMESPACES * CREDIT_S + 1e-6
+        are_all_overdrawn = self._debt_of_all_s() > CREDIT_OF_ALL_S + 1e-6
         is_recent = self._now_s() - since_s - debt_s / _SHARE < _RECENT_S
         is_in_doubt = is_recent or namespace not in self._had_pods
         return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_in_doubt and are_all_overdrawn)
@@ -113,7 +113,7 @@ class TimeAccounts:
     def _charge(self, namespace: str, spent_s: float) -> None:
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
         self._debts[namespace] = debt_s, self._now_s()
-        of_all_s = min(self._debt_of_all_s() + spent_s, _NAMESPACES * CREDIT_S + DEBT_MAX_S)
+        of_all_s = min(self._debt_of_all_s() + spent_s, CREDIT_OF_ALL_S + DEBT_MAX_S)
         self._of_all = of_all_s, self._now_s()
         self.overdrawn_count += self.is_overdrawn(namespace)
 

@@ -87,8 +87,11 @@ class ActiveQueues(PolicyQueues):
         )
 
     def pop_until(self, entry: QueueEntry) -> QueueEntry:
-        """The first of those that the entry waits for, or the entry."""
-        first = self.first_before(entry) or entry
+        """The first of those that the entry waits for, or the entry. That may wait in turn, for entries of higher priority of overdrawn
+        namespaces: each has a higher priority than the one that waits for it."""
+        first = entry
+        while (earlier := self.first_before(first)) is not None:
+            first = earlier
         self.discard(first)
         return first
 

@@ -30,7 +30,9 @@ ATTEMPT_FIRST_NS = SECOND_NS // 20
 """After a slice for a namespace (`slice_turns`) the next one rests for so much longer than its attempts, so that one of these is next
 if there are any: attempts of others, which come meanwhile, take the turn otherwise."""
 SHARES_OF_ALL = 5
-"""What the failed attempts of all namespaces may take together: so many times the share and the credit of one."""
+"""What the failed attempts of all namespaces may take together: so many times the share of one."""
+CREDIT_OF_ALL_NS = 2 * FAILED_ATTEMPT_CREDIT_NS
+"""Time that the failed attempts of all namespaces may take at once: others wait for so long."""
 FAILED_RECENTLY_NS = 60 * SECOND_NS
 """How long a namespace counts as one with failed attempts, once they are paid for: at least, and so long for each hundred of such
 namespaces. One attempt in that time comes ahead of others, and those of thousands together would take seconds of each minute."""
@@ -74,9 +76,7 @@ class DecisionTime:
         self._paid_ns[namespace] = paid_ns
         self._drop_accounts()
         self._last_paid_ns = max(self._last_paid_ns, paid_ns)
-        self._all_paid_ns = self._charged(
-            self._all_paid_ns, elapsed_ns, self._share_of_all, SHARES_OF_ALL * credit_ns
-        )
+        self._all_paid_ns = self._charged(self._all_paid_ns, elapsed_ns, self._share_of_all, CREDIT_OF_ALL_NS)
 
     def _drop_accounts(self) -> None:
         """Those that nobody asks about any more, from the one that was charged least recently."""
@@ -130,7 +130,7 @@ class DecisionTime:
     @property
     def all_overdrawn_until_ns(self) -> int | None:
         """Until when the namespaces in doubt are overdrawn; None: they are not."""
-        until_ns = self._all_paid_ns - round(SHARES_OF_ALL * FAILED_ATTEMPT_CREDIT_NS / self._share_of_all)
+        until_ns = self._all_paid_ns - round(CREDIT_OF_ALL_NS / self._share_of_all)
         return until_ns if until_ns > self.now_ns and self._share < 1 else None
 
     def is_in_doubt(self, namespace: str) -> bool:
