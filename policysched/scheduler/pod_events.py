@@ -59,7 +59,7 @@ class PodEvents:
         is_awaited = leaves and self._is_victim(observed)
         nominated, before = core.cache.nominated.get(uid), core.cache.ledger.placement(uid)
         core.update_states(observed, now_ns)
-        if observed.node is not None:
+        if observed.node is not None and (not synced or (cached is not None and cached.node is None)):
             core.queue.decision_time.note_placed(observed.pod.namespace)
         active, ended = core.cache.active_pods.version, core.cache.ended_pods.version
         events = set(core.cache.put_pod(observed) - _OWN_POD_EVENTS)

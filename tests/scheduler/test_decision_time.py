@@ -10,6 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from policysched.model.cluster_events import ClusterEvent
+from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
@@ -139,9 +140,9 @@ def test_the_failed_attempts_of_thousands_of_namespaces_do_not_keep_others_waiti
     assert max(waited) <= 60, "the credit of all, of which a quarter is paid meanwhile"
 
 
-def beside_new_namespaces(count: int) -> TimedRig:
+def beside_new_namespaces(count: int, *before: ObservedPod) -> TimedRig:
     """Each with a pod that fits nowhere. Their first attempts took the credit of all."""
-    rig = TimedRig(FIT, node("a", cpu="99", pods="500"), limits=FAST)
+    rig = TimedRig(FIT, node("a", cpu="99", pods="500"), *before, limits=FAST)
     rig.observe(*(pod for index in range(count) for pod in too_large(1, f"new-{index}")))
     while not rig.scheduler.core.queue.decision_time.is_anybody_overdrawn:
         rig.decide_once({"test": 5})
@@ -150,12 +151,45 @@ def beside_new_namespaces(count: int) -> TimedRig:
 
 
 def test_a_namespace_with_a_placed_pod_does_not_wait_for_the_first_attempts_of_others() -> None:
-    rig = beside_new_namespaces(400)
-    rig.observe(placed(friend("before"), "a"), *(friend(f"friend-{index}") for index in range(3)))
+    rig = beside_new_namespaces(400, placed(friend("before"), "a"))
+    rig.observe(*(friend(f"friend-{index}") for index in range(3)))
 
     waited = [rig.attempts_until_bound(f"friend-{index}", {"test": 5}) for index in range(3)]
 
     assert sum(waited) <= 4, "the first attempts of new namespaces take a quarter of the time"
+
+
+def beside_old_namespaces(count: int) -> TimedRig:
+    """Each has had a pod on a node, and has one that fits nowhere."""
+    names = [f"old-{index}" for index in range(count)]
+    before = [placed(pod(f"{name}-before", namespace=name, cpu="1m"), "a") for name in names]
+    rig = TimedRig(
+        FIT, node("a", cpu="99", pods="900"), *before, placed(friend("before"), "a"), limits=FAST
+    )
+    with patch.object(rig, "check_invariants"):
+        rig.observe(*(pod for name in names for pod in too_large(1, name)))
+    return rig
+
+
+def test_nobody_waits_for_the_first_attempts_of_namespaces_that_have_had_a_pod_on_a_node() -> None:
+    rig = beside_old_namespaces(400)
+    rig.decide_once({"test": 5})
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 5}) <= 70, "0.35 s, and 2 s for all"
+
+    rig.observe(placed(friend(), "a"), *(friend(f"friend-{index}") for index in range(90)))
+    bound = [name for _ in range(100) for name in rig.decide_once({"test": 5})]
+    assert 74 <= len(bound) <= 90, "three quarters of the time, and more until the debt is paid"
+
+
+def test_a_pod_that_is_created_on_a_node_earns_no_trust() -> None:
+    """Whoever writes one again and again would have one attempt after the other ahead of others."""
+    rig = beside_new_namespaces(400)
+    rig.observe(*(placed(pod(f"on-{n}", namespace=f"new-{n}", cpu="1m"), "a") for n in range(400)))
+    rig.observe(friend())
+
+    assert rig.attempts_until_bound("friend", {"test": 5}) <= 2
 
 
 def test_a_new_namespace_takes_turns_with_the_first_attempts_of_thousands_of_others() -> None:
@@ -167,8 +201,8 @@ def test_a_new_namespace_takes_turns_with_the_first_attempts_of_thousands_of_oth
 
 
 def test_a_new_namespace_gets_its_share_while_others_have_a_backlog() -> None:
-    rig = beside_new_namespaces(400)
-    rig.observe(placed(friend("before"), "a"), *(friend(f"friend-{index}") for index in range(90)))
+    rig = beside_new_namespaces(400, placed(friend("before"), "a"))
+    rig.observe(*(friend(f"friend-{index}") for index in range(90)))
     before = rig.counts()["unschedulable"]
 
     for _ in range(100):

@@ -14,13 +14,13 @@ from policysched.scheduler.queue.entries import QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.scheduler import Scheduler
 
-CREDIT_S, CREDIT_OF_ALL_S, DEBT_MAX_S = 0.1, 0.2, 1.0
+CREDIT_S, CREDIT_OF_ALL_S, TRUST_S, DEBT_MAX_S = 0.1, 0.2, 0.05, 0.5
 _LONG_SHARE = 0.2
 _ORDINARY_POD_S = 0.0002
 _SHARE = SchedulerLimits().failed_attempts_share
 _NAMESPACES, _RECENT_S = 5, 60.0
 """All namespaces together have as much as so many. Then those without debts for less than a minute are overdrawn, too, and those
-of which no pod was seen on a node."""
+of which no pod got a node since the others' failed attempts took `TRUST_S`."""
 
 
 def draw_decision_costs(random: Random) -> bool:
@@ -43,7 +43,8 @@ class TimeAccounts:
         tracker = scheduler._bind_tracker
         self._withdraw = tracker.withdraw_and_retry
         tracker.withdraw_and_retry = self._on_refused_bind  # type: ignore[method-assign]
-        self._had_pods: set[str] = set()
+        self._trusted_s = 0.0
+        self._trusted_until_s: dict[str, float] = {}
         pod_events = scheduler._pod_events
         self._pod_updated = pod_events.updated
         pod_events.updated = self._on_pod_update  # type: ignore[method-assign]
@@ -53,12 +54,14 @@ class TimeAccounts:
         debt_s, since_s = self._debts.get(namespace, (0.0, float("-inf")))
         are_all_overdrawn = self._debt_of_all_s() > CREDIT_OF_ALL_S + 1e-6
         is_recent = self._now_s() - since_s - debt_s / _SHARE < _RECENT_S
-        is_in_doubt = is_recent or namespace not in self._had_pods
+        is_in_doubt = is_recent or self._trusted_until_s.get(namespace, 0.0) <= self._trusted_s + 1e-6
         return self._debt_s(namespace) > CREDIT_S + 1e-6 or (is_in_doubt and are_all_overdrawn)
 
     def _on_pod_update(self, observed: ObservedPod, now_ns: int, **more: bool) -> list[ObservedPod]:
-        if observed.node is not None:
-            self._had_pods.add(observed.pod.namespace)
+        cached = self._scheduler._core.cache.pods.get(observed.pod.uid)
+        is_new = not more["synced"] or (cached is not None and cached.node is None)
+        if observed.node is not None and is_new:
+            self._trusted_until_s[observed.pod.namespace] = self._trusted_s + TRUST_S
         return self._pod_updated(observed, now_ns, **more)
 
     def _account(self, elapsed_ns: int) -> int | None:
@@ -111,6 +114,8 @@ class TimeAccounts:
         self._withdraw(uid, message, now_ns, refused=refused)
 
     def _charge(self, namespace: str, spent_s: float) -> None:
+        if self._debt_of_all_s() > CREDIT_OF_ALL_S + 1e-6 and not self.is_overdrawn(namespace):
+            self._trusted_s += spent_s
         debt_s = min(self._debt_s(namespace) + spent_s, CREDIT_S + DEBT_MAX_S)
         self._debts[namespace] = debt_s, self._now_s()
         of_all_s = min(self._debt_of_all_s() + spent_s, CREDIT_OF_ALL_S + DEBT_MAX_S)

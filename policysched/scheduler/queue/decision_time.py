@@ -4,9 +4,10 @@
     namespaces   a namespace whose failed attempts took more than its share of the time comes after the others; one that
                  goes on so rests now and then, while there are others
     binds        a namespace that waits for answers to its binds (`PromptBinds`) comes after the others
-    all of them  while the failed attempts of all namespaces take more than a quarter of the time, those in doubt come after the
-                 others: those with any not long ago, as many namespaces of one tenant could take all of it with their shares,
-                 and those of which no pod was on a node, as thousands of them could take it with the first attempts of each
+    all of them  while the failed attempts of all namespaces take more than a quarter of the time, only those that are trusted come
+                 first, as many namespaces of one tenant could take all of it with their shares. A pod that gets a node earns
+                 trust. A failed attempt ends that of its namespace for some time, and those of all trusted ones together, if
+                 they take too long, that of all: thousands of namespaces could take the time with one attempt each
 
 The caller measures the time (`Scheduler.account_time`); if it does not, the order of the queue is unchanged. The time
 decides which pod is tried first, never whether a pod is tried.
@@ -33,6 +34,9 @@ SHARES_OF_ALL = 5
 """What the failed attempts of all namespaces may take together: so many times the share of one."""
 CREDIT_OF_ALL_NS = 2 * FAILED_ATTEMPT_CREDIT_NS
 """Time that the failed attempts of all namespaces may take at once: others wait for so long."""
+TRUST_NS = FAILED_ATTEMPT_CREDIT_NS // 2
+"""A namespace is trusted after a pod of it got a node, until the failed attempts of those that are trusted have taken so long while
+all others were overdrawn."""
 FAILED_RECENTLY_NS = 60 * SECOND_NS
 """How long a namespace counts as one with failed attempts, once they are paid for: at least, and so long for each hundred of such
 namespaces. One attempt in that time comes ahead of others, and those of thousands together would take seconds of each minute."""
@@ -58,7 +62,8 @@ class DecisionTime:
         self._share_of_all = min(1.0, SHARES_OF_ALL * self._share)
         self._paid_ns: dict[str, int] = {}  # the last one charged last
         self._slice_was_last = set[str]()
-        self._placed: dict[str, None] = {}  # namespaces, the last one that had a pod on a node last
+        self._trusted_failed_ns = 0  # what failed attempts ahead of those in doubt took
+        self._placed: dict[str, int] = {}  # that, when a pod of the namespace got a node last; the last one last
         self.namespace_trusted: list[Callable[[str], None]] = []
         self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts
@@ -71,6 +76,8 @@ class DecisionTime:
     def charge_failed_attempt(self, namespace: str, elapsed_ns: int) -> None:
         if elapsed_ns <= 0:
             return
+        if self.all_overdrawn_until_ns is not None and not self.is_overdrawn(namespace):
+            self._trusted_failed_ns += elapsed_ns
         credit_ns = FAILED_ATTEMPT_CREDIT_NS
         paid_ns = self._charged(self._paid_ns.pop(namespace, 0), elapsed_ns, self._share, credit_ns)
         self._paid_ns[namespace] = paid_ns
@@ -94,12 +101,13 @@ class DecisionTime:
         return min(max(self.now_ns, paid_ns) + round(elapsed_ns / share), most_ns)
 
     def note_placed(self, namespace: str) -> None:
-        """A pod of the namespace is on a node."""
-        is_first = self._placed.pop(namespace, self) is self
-        self._placed[namespace] = None
+        """A pod of the namespace got a node."""
+        was_in_doubt = self.is_in_doubt(namespace)
+        self._placed.pop(namespace, None)
+        self._placed[namespace] = self._trusted_failed_ns
         if len(self._placed) > _ACCOUNTS_MAX:
             del self._placed[next(iter(self._placed))]
-        if is_first and not self.is_in_doubt(namespace):
+        if was_in_doubt and not self.is_in_doubt(namespace):
             for tell in self.namespace_trusted:
                 tell(namespace)
 
@@ -134,11 +142,16 @@ class DecisionTime:
         return until_ns if until_ns > self.now_ns and self._share < 1 else None
 
     def is_in_doubt(self, namespace: str) -> bool:
-        """Whether it is overdrawn while all are: it had a failed attempt not long ago, or no pod on a node."""
+        """Whether it is overdrawn while all are: it had a failed attempt not long ago, or no pod that got a node lately."""
         paid_ns = self._paid_ns.get(namespace)
-        return namespace not in self._placed or (
+        return not self._is_trusted(namespace) or (
             paid_ns is not None and paid_ns + self._recent_ns > self.now_ns
         )
+
+    def _is_trusted(self, namespace: str) -> bool:
+        """Unless it had a failed attempt not long ago."""
+        placed_ns = self._placed.get(namespace)
+        return placed_ns is not None and self._trusted_failed_ns - placed_ns < TRUST_NS
 
     def owes(self, namespace: str) -> bool:
         """Whether it is overdrawn whatever the attempts of all take."""
@@ -170,10 +183,10 @@ class DecisionTime:
         if self._share >= 1:
             return None
         all_ns, paid_ns = self.all_overdrawn_until_ns or 0, self._paid_ns.get(namespace)
-        is_placed = namespace in self._placed
+        is_trusted = self._is_trusted(namespace)
         if paid_ns is None:
-            return None if is_placed or not all_ns else all_ns
-        in_doubt_ns = min(all_ns, paid_ns + self._recent_ns) if is_placed else all_ns
+            return None if is_trusted or not all_ns else all_ns
+        in_doubt_ns = min(all_ns, paid_ns + self._recent_ns) if is_trusted else all_ns
         until_ns = max(self.now_ns + self.debt_ns(namespace), in_doubt_ns)
         return until_ns if until_ns > self.now_ns else None
 
