@@ -99,6 +99,7 @@ class Settings(DaemonSettings):
     policies: NamespacedName
     last_good: NamespacedName
     lease: LeaseSettings | None = field(default_factory=LeaseSettings)
+    delay_cache_until_active: bool = False
     binding: BindSettings = field(default_factory=BindSettings)
     limits: SchedulerLimits = field(default_factory=SchedulerLimits)
     extenders: Mapping[str, ExtenderEndpoint] = field(default_factory=dict)
@@ -207,6 +208,7 @@ def _settings(values: Mapping[str, Any]) -> Settings:
         policies=policies,
         last_good=last_good,
         lease=_lease(values.get("leader_election", {})),
+        delay_cache_until_active=values.get("leader_election", {}).get("delay_cache_until_active", False),
         binding=with_overrides(BindSettings, values.get("binding", {})),
         limits=with_overrides(SchedulerLimits, values.get("scheduling", {})),
         extenders={name: _extender(name, extender) for name, extender in values.get("extenders", {}).items()},

@@ -184,6 +184,11 @@ def api_connection_families(
         "Watches opened of a kind.",
         {(("kind", reflector.kind),): reflector.watches_total for reflector in reflectors},
     )
+    yield gauge_family(
+        "policysched_watched_objects",
+        "Objects of a kind that were read, also by a standby.",
+        {(("kind", reflector.kind),): reflector.objects_known for reflector in reflectors},
+    )
     yield counter_family(
         "policysched_malformed_objects_total",
         "Object versions that were skipped because they are malformed.",

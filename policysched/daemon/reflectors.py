@@ -41,24 +41,42 @@ class ReflectorSet:
         self._connectivity = connectivity
         self._settings = settings
         self._run_beside = run_beside
-        self._pending_lists = 0
+        self._unlisted = set[str]()
+        self._holds = False
         self._nodes_listed: asyncio.Event | None = None
         self._unserved: dict[str, ApiStatusError] = {}
+        self._kinds: list[str] = []
         self.reflectors: list[Reflector[Any]] = []
         self.malformed: dict[str, int] = {}
         self._malformed_lately = RecentKeys[tuple[str, str]](MALFORMED_LOG_INTERVAL_S)
 
     def add_cluster_reflectors(
-        self, resources: Sequence[WatchedResource[Any]]
+        self, resources: Sequence[WatchedResource[Any]], *, holds: bool = False
     ) -> dict[str, Coroutine[Any, Any, None]]:
-        """The coroutines to run, by kind; they post every object. Call once: `Synced` follows when all are listed."""
-        self._pending_lists = len(resources)
+        """The coroutines to run, by kind; they post every object. Call once: `Synced` follows when all are listed. `holds`: they,
+        and reflectors that are added later, post nothing until `release`."""
+        self._kinds = [resource.kind for resource in resources]
+        self._unlisted, self._holds = set(self._kinds), holds
         if any(resource.kind == NODES.kind for resource in resources):
             self._nodes_listed = asyncio.Event()
         return {
-            resource.kind: self.add_reflector(resource, self._post, self._first_list_callback(resource.kind))
+            resource.kind: self.add_reflector(resource, self._post, partial(self._on_listed, resource.kind))
             for resource in resources
         }
+
+    def release(self) -> None:
+        """Post what is held, and `Synced` once it is confirmed."""
+        self._unlisted, self._holds = set(self._kinds), False
+        for reflector in self.reflectors:
+            reflector.release()
+
+    @property
+    def problem(self) -> str:
+        """Which kinds have no complete list yet; empty if all have. Safe from any thread."""
+        unlisted = sorted(self._unlisted)
+        if not self._kinds:
+            return "nothing is read yet"
+        return f"not listed yet: {', '.join(unlisted)}" if unlisted else ""
 
     def add_reflector(
         self, resource: WatchedResource[Any], emit: Callable[[Any], None], on_listed: Callable[[], None]
@@ -76,29 +94,28 @@ class ReflectorSet:
             on_unserved=partial(self._on_unserved, resource.kind),
             run_beside=self._run_beside,
             before_large=self._nodes_listed,  # of a large pod, what nodes have is kept
+            holds=self._holds,
         )
         self.reflectors.append(reflector)
         return reflector.run()
 
-    def _first_list_callback(self, kind: str) -> Callable[[], None]:
-        first = True
-
-        def listed() -> None:
-            nonlocal first
-            if first:
-                first = False
-                if kind == NODES.kind and self._nodes_listed is not None:
-                    self._nodes_listed.set()
-                self._pending_lists -= 1
-                if self._pending_lists == 0:
-                    self._log_unserved()
-                    self._post(Synced())
-
-        return listed
+    def _on_listed(self, kind: str) -> None:
+        if kind not in self._unlisted:
+            return
+        self._unlisted.discard(kind)
+        if kind == NODES.kind and self._nodes_listed is not None:
+            self._nodes_listed.set()
+        if self._unlisted:
+            return
+        self._log_unserved()
+        if self._holds:
+            log.info("the cache of this standby is complete")
+        else:
+            self._post(Synced())
 
     def _on_unserved(self, kind: str, error: ApiStatusError) -> None:
         self._unserved[kind] = error
-        if self._pending_lists == 0:
+        if not self._unlisted:
             self._log_unserved()
 
     def _log_unserved(self) -> None:

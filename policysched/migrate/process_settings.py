@@ -33,7 +33,6 @@ _NOTES: Mapping[str, str] = {
     "percentageOfNodesToScore": "all nodes are evaluated",
     "enableProfiling": "there is no profiling endpoint",
     "enableContentionProfiling": "there is no profiling endpoint",
-    "delayCacheUntilActive": "a standby replica reads the cluster only once it leads",
     "healthzBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
     "metricsBindAddress": "use `http` in the settings, or `policysched run --http`, for health and metrics",
     "bindTimeoutSeconds": "a bind is retried until the API server answers",
@@ -56,7 +55,10 @@ def import_process_settings(report: ImportReport, config: Mapping[str, Any]) -> 
                 f"{name} {client[name]}",
                 "use `api`, `binding` and `reporting` in the settings to limit requests",
             )
-    if election := _leader_election(report, config.get("leaderElection") or {}):
+    election = _leader_election(report, config.get("leaderElection") or {})
+    if config.get("delayCacheUntilActive"):
+        election["delay_cache_until_active"] = True
+    if election:
         settings["leader_election"] = election
     if backoff := _backoff(report, config):
         settings["scheduling"] = backoff

@@ -169,7 +169,7 @@ def _import_late_modules() -> None:
 
 
 async def _tune_gc_when_synced(app: SchedulerApp) -> None:
-    while not app.synced:
+    while not (app.synced or app.has_listed):
         await asyncio.sleep(1.0)
     keep_collections_short()
     growth = MemoryGrowth(peak_memory_bytes())
@@ -230,6 +230,7 @@ def _start_http(settings: Settings, process: DaemonProcess, app: SchedulerApp, t
         ready=_ready_checks(app),
         warnings={
             "last-good": app.last_good_problem,
+            "standby": lambda: app.standby_problem,
             "settings": lambda: process.settings_watch.problem,
             "canaries": lambda: app.scheduler.core.canaries.problem,
             "suspended": lambda: suspension(app.scheduler.policies()),

@@ -5,8 +5,9 @@
     samples    ─┘     ▲      (one loop, in slices)       └─► last known good            │
                       └─────────────────────────────────────────────────────────────────┘
 
-`daemon.app` has the parts that `policysched extender` shares. A standby process only watches the Lease. It reads the
-cluster once it leads, while it waits for requests that the previous leader may still have in flight.
+`daemon.app` has the parts that `policysched extender` shares. While another process leads, the reflectors read the cluster and hold
+what they read. Once this process leads they release it to the core, and read what has changed, while it waits for requests that the
+previous leader may still have in flight.
 """
 
 import asyncio
@@ -25,18 +26,7 @@ from policysched.daemon.team_policy_feed import TeamPolicyFeed
 from policysched.kube.decode.counted_names import CountedNames
 from policysched.kube.extender.client import ExtenderClient
 from policysched.kube.leader_election import LeadershipStatus
-from policysched.kube.watch.node_resources import with_node_resources
-from policysched.kube.watch.resources import (
-    DEVICE_RESOURCES,
-    DISRUPTION_BUDGETS,
-    NAMESPACES,
-    POD_GROUP_RESOURCES,
-    SELECTOR_OWNERS,
-    STORAGE_RESOURCES,
-    node_objects,
-    pods_within,
-    team_config_maps,
-)
+from policysched.kube.watch.resources import node_objects, team_config_maps
 from policysched.kube.write.bind import LostLeadership
 from policysched.kube.write.events_and_conditions import UnboundPodVersion
 from policysched.kube.write.open_writes import SERVER_TIMEOUT_S
@@ -46,6 +36,7 @@ from policysched.runtime.clean_stop import CleanStop
 from policysched.runtime.command_dispatcher import CommandDispatcher
 from policysched.runtime.decision_writers import DecisionWriters
 from policysched.runtime.leadership import Leadership
+from policysched.runtime.watched_resources import cluster_resources
 from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.commands import Command
 from policysched.scheduler.events import Event, PoliciesUpdated
@@ -64,7 +55,7 @@ REPORTS_FLUSH_TIMEOUT_S = 1.0  # for events and conditions, after the last decis
 
 
 class SchedulerApp(DaemonApp):
-    """Call `run` once. Until this process leads, only leader election runs. The observers get the duration of a decision, and
+    """Call `run` once. Until this process leads, only leader election and reflectors run. The observers get the duration of a decision, and
     of a bind until its outcome; `recorder` gets every call of the scheduler. `failed_objects` are those of the previous app.
 
     `rereads`: the next app has to read the cluster again, since an event or a decision raised because of an object."""
@@ -199,6 +190,17 @@ class SchedulerApp(DaemonApp):
     def synced(self) -> bool:
         return self.scheduler.synced
 
+    @property
+    def standby_problem(self) -> str:
+        """What a standby has not read yet; empty if it has all, or reads nothing."""
+        reads = not self.settings.delay_cache_until_active
+        is_standby = self.leadership_status is LeadershipStatus.FOLLOWING
+        return self._reflector_set.problem if reads and is_standby else ""
+
+    @property
+    def has_listed(self) -> bool:
+        return not self._reflector_set.problem
+
     # ── the run ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> ExitReason:
@@ -206,25 +208,31 @@ class SchedulerApp(DaemonApp):
         leadership = self.leadership
         await leadership.start(self._on_leadership_change)
         nothing_in_flight = False  # after an exception the Lease is not released and expires by itself
+        reading: list[asyncio.Task[None]] = []
         try:
             while leadership.status is LeadershipStatus.FOLLOWING and self._exit_reason is None:
                 self._wake.clear()
                 self.runtime.beat()
+                if leadership.holder and not reading and not self.settings.delay_cache_until_active:
+                    reading = _start(self._reading_tasks(holds=True))
                 await self._sleep_until_woken(1.0)
+                self._raise_task_errors(reading)
             if self._exit_reason is None:
-                any_open = await self._lead()
+                any_open = await self._lead(reading)
                 # After a lost leadership this is not reliable: writes may still be executed.
                 nothing_in_flight = not any_open and self._exit_reason is not ExitReason.LOST_LEASE
         finally:
+            await _cancel(reading)
             await leadership.stop(nothing_in_flight=nothing_in_flight)
         assert self._exit_reason is not None, "ended without an exit reason"
         return self._exit_reason
 
-    async def _lead(self) -> bool:
-        """Run all tasks until `_request_end`. Returns whether a write may still be carried out."""
-        tasks: list[asyncio.Task[None]] = [
-            asyncio.create_task(work, name=name) for name, work in self._background_tasks().items()
-        ]
+    async def _lead(self, reading: list[asyncio.Task[None]]) -> bool:
+        """Run all tasks until `_request_end`. `reading`: those that read the cluster already; none otherwise. Returns whether a
+        write may still be carried out."""
+        if reading:
+            self._reflector_set.release()
+        tasks = [*(reading or _start(self._reading_tasks(holds=False))), *_start(self._leading_tasks())]
         deciding = asyncio.create_task(self._decide_in_slices(), name="core")
         ending = asyncio.create_task(self._ended.wait(), name="end")
         everything: list[asyncio.Task[Any]] = [*tasks, deciding, ending]
@@ -235,28 +243,20 @@ class SchedulerApp(DaemonApp):
                 await self._drain()
             return self._clean_stop.close()
         finally:
-            for task in everything:
-                task.cancel()
-            await asyncio.gather(*everything, return_exceptions=True)
+            await _cancel(everything)
 
-    def _background_tasks(self) -> Tasks:
-        parts = self._reflector_set.add_cluster_reflectors(
-            (
-                NAMESPACES,
-                with_node_resources(self.extender_caller.node_resource, self.counted_names),
-                pods_within(self.settings.limits.decision_budget, self.counted_names),
-                DISRUPTION_BUDGETS,
-                *SELECTOR_OWNERS,
-                *STORAGE_RESOURCES,
-                *DEVICE_RESOURCES,
-                *POD_GROUP_RESOURCES,
-            )
-        )
+    def _reading_tasks(self, *, holds: bool) -> Tasks:
+        nodes, budget = self.extender_caller.node_resource, self.settings.limits.decision_budget
+        resources = cluster_resources(nodes, budget, self.counted_names)
+        parts = self._reflector_set.add_cluster_reflectors(resources, holds=holds)
         for kind in self.settings.node_objects:
             # Deciding does not wait for these: a kind that is not served must not keep every pod pending.
             resource = node_objects(kind.kind, group=kind.group, version=kind.version, resource=kind.resource)
             parts[resource.kind] = self._reflector_set.add_reflector(resource, self.post, lambda: None)
-        parts |= self._policy_tasks()
+        return parts
+
+    def _leading_tasks(self) -> Tasks:
+        parts = self._policy_tasks()
         teams = self.team_policy_feed
         if teams is not None and self.settings.team_policies is not None:
             watched = team_config_maps(self.settings.team_policies.config_map)
@@ -436,3 +436,13 @@ class SchedulerApp(DaemonApp):
             "stopped",
             extra={"binds_unanswered": self.binder.in_flight, "reports_unsent": self.reporter.pending_writes},
         )
+
+
+def _start(works: Tasks) -> list[asyncio.Task[None]]:
+    return [asyncio.create_task(work, name=name) for name, work in works.items()]
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

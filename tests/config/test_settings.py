@@ -203,7 +203,11 @@ def test_an_unknown_variable_is_rejected_by_name() -> None:
     ],
 )
 def test_the_schema_has_only_existing_settings(section: str, kind: Any) -> None:
-    offered = set(schema("settings")["properties"][section]["properties"]) - {"enabled", "lease"}
+    offered = set(schema("settings")["properties"][section]["properties"]) - {
+        "enabled",
+        "lease",
+        "delay_cache_until_active",
+    }
 
     assert offered
     assert offered <= {field.name for field in fields(kind)}

@@ -8,7 +8,7 @@ import pytest
 
 from policysched.kube.client.api import ApiClient
 from policysched.kube.client.connectivity import Connectivity
-from policysched.kube.client.large_metadata import large_metadata
+from policysched.kube.client.large_metadata import large_metadata, metadata_list
 from policysched.kube.client.transport import METADATA_LIST_ONLY, METADATA_ONLY, ApiRequest, ApiResponse
 from policysched.kube.write.pod_group_status import PodGroupStatusWrite
 from policysched.kube.write.report_content import EventContent, EventObject, PodScheduledCondition
@@ -122,3 +122,43 @@ def test_other_answers_are_parsed_whole() -> None:
     empty = {"kind": "PartialObjectMetadataList", "items": [], "metadata": {"continue": "x" * 40_000}}
     for answer in (orjson.dumps(whole), orjson.dumps(empty), OBJECT[:200]):
         assert large_metadata(answer) is None
+
+
+ITEM = (
+    b'{"metadata":{"name":"%d","namespace":"ns","uid":"u%d","resourceVersion":"%d","labels":{"metadata":"{"},'
+    b'"annotations":{"a":"\\"metadata\\":{\\"name\\":\\"b\\",\\"uid\\":\\"c\\",\\"resourceVersion\\":\\"1\\"}"},'
+    b'"managedFields":[{"fieldsV1":{"f:metadata":{"f:name":{}}}}]}}'
+)
+LIST_BEGIN = b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9","continue":"abc"},"items":['
+
+
+def test_of_a_list_of_metadata_only_what_identifies_the_objects_is_read() -> None:
+    items = b",".join(ITEM % (number, number, number) for number in range(3))
+    for end in (b"]}", b"]}\n"):
+        read = metadata_list(LIST_BEGIN + items + end)
+        assert read is not None
+        assert read["metadata"] == {"resourceVersion": "9", "continue": "abc"}
+        assert read["items"] == [
+            {"metadata": {"name": f"{n}", "namespace": "ns", "uid": f"u{n}", "resourceVersion": f"{n}"}}
+            for n in range(3)
+        ]
+        whole = orjson.loads(LIST_BEGIN + items + end)["items"]
+        assert [obj["metadata"]["uid"] for obj in whole] == [obj["metadata"]["uid"] for obj in read["items"]]
+    assert metadata_list(LIST_BEGIN + b"]}") == {
+        **orjson.loads(LIST_BEGIN + b"]}"),
+        "items": [],
+    }
+
+
+def test_a_list_that_is_written_otherwise_is_parsed() -> None:
+    other_order = ITEM.replace(
+        b'"name":"%d","namespace":"ns","uid":"u%d"', b'"name":"%d","uid":"u%d","namespace":"ns"'
+    )
+    for body in (
+        LIST_BEGIN + other_order % (1, 1, 1) + b"]}",
+        LIST_BEGIN + b'{"metadata": {"name": "spaces"}}' + b"]}",
+        b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":['
+        + ITEM % (1, 1, 1)
+        + b"]}",
+    ):
+        assert metadata_list(body) is None

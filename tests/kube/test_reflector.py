@@ -58,6 +58,7 @@ class ReflectorHarness:
         *,
         run_beside: RunBeside | None = None,
         before_large: asyncio.Event | None = None,
+        holds: bool = False,
         **settings: Any,
     ) -> None:
         self.events: list[Any] = []
@@ -74,6 +75,7 @@ class ReflectorHarness:
             on_malformed=self.malformed.append,
             run_beside=run_beside,
             before_large=before_large,
+            holds=holds,
         )
 
     def _count(self) -> None:

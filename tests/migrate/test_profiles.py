@@ -661,6 +661,7 @@ def test_leader_election_and_back_off_are_settings() -> None:
             "podInitialBackoffSeconds: 2\n"
             "podMaxBackoffSeconds: 60\n"
             "percentageOfNodesToScore: 30\n"
+            "delayCacheUntilActive: true\n"
         )
     )
 
@@ -671,6 +672,7 @@ def test_leader_election_and_back_off_are_settings() -> None:
             "renew_deadline_s": 30,
             "retry_period_s": 0.5,
             "lease": "team/mine",
+            "delay_cache_until_active": True,
         },
         "scheduling": {"backoff_initial_s": 2, "backoff_max_s": 60},
         **ALLOWED,

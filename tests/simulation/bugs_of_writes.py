@@ -22,7 +22,7 @@ from policysched.kube.write.event_requests import EventRequests
 from policysched.kube.write.events_and_conditions import Reporter
 from policysched.kube.write.report_content import EventContent
 from policysched.model.pod_status import ObservedPod
-from policysched.runtime import scheduler_app
+from policysched.runtime import scheduler_app, watched_resources
 from policysched.scheduler.commands import ReportPodEvent
 from policysched.scheduler.events import PodUpdated
 from policysched.scheduler.pod_events import PodEvents
@@ -57,7 +57,7 @@ def pods_of_unknown_schedulers_are_scheduled() -> AbstractContextManager[Any]:
         )
 
     pods = replace(PODS, updated_event=decode, decode_update=None)
-    return patch.object(scheduler_app, "pods_within", lambda *_: pods)
+    return patch.object(watched_resources, "pods_within", lambda *_: pods)
 
 
 def pods_of_unknown_schedulers_get_conditions() -> AbstractContextManager[Any]:

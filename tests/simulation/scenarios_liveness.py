@@ -23,7 +23,7 @@ from policysched.model.identifiers import NodeName
 from policysched.model.namespaces import Namespace
 from policysched.model.pod_status import ObservedPod
 from policysched.model.pods import Pod
-from policysched.runtime import scheduler_app
+from policysched.runtime import watched_resources
 from policysched.sandbox.kubelet import RUN_SECONDS
 from policysched.scheduler.events import BindRefused, PodUpdated
 from policysched.scheduler.pod_events import PodEvents
@@ -205,7 +205,7 @@ def scheduling_gates_are_not_decoded() -> AbstractContextManager[Any]:
         return PodUpdated(replace(observed, pod=replace(observed.pod, gates=())))
 
     pods = replace(PODS, updated_event=decode, decode_update=None)
-    return patch.object(scheduler_app, "pods_within", lambda *_: pods)
+    return patch.object(watched_resources, "pods_within", lambda *_: pods)
 
 
 def policies_are_never_compiled() -> AbstractContextManager[Any]:

@@ -22,7 +22,7 @@ from policysched.evaluate.columns import namespace_scopes, term_table
 from policysched.evaluate.plan import gang_terms
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.decode import pod_resources
-from policysched.kube.watch import reflector
+from policysched.kube.watch import known_objects
 from policysched.sandbox.apiserver.kinds import POD_GROUP_KINDS
 from policysched.sandbox.apiserver.server import ApiServer
 from policysched.sandbox.kubelet import Kubelet
@@ -42,7 +42,7 @@ Json = dict[str, Any]
 FORGOTTEN_AFTER_S = 1_900.0
 """What is remembered for a time is forgotten by then."""
 MORE_BOUNDS: tuple[tuple[Any, str, int], ...] = (
-    (reflector, "TOMBSTONES_MAX", 4),
+    (known_objects, "TOMBSTONES_MAX", 4),
     (pod_resources, "_CACHE_MAX", 16),
     (search_outcomes, "_SPECS_CACHED_MIN", 1),
     (search_outcomes, "_SPECS_CACHED_MAX", 4),

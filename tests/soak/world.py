@@ -32,7 +32,7 @@ from policysched.evaluate.columns import (
     pod_totals,
     tallies,
 )
-from policysched.kube.watch import reflector
+from policysched.kube.watch import known_objects
 from policysched.kube.write.events_and_conditions import ReporterSettings
 from policysched.runtime.leadership import NoLeaderElection
 from policysched.runtime.scheduler_app import SchedulerApp
@@ -72,7 +72,7 @@ BOUNDS: tuple[tuple[Any, str, int], ...] = (
     (pod_totals, "_CHANGES_MAX", 16),
     (pod_totals, "_RESULTS_MAX", 16),
     (pod_totals, "_AMOUNTS_MAX", 16),
-    (reflector, "TOMBSTONES_MAX", 50),
+    (known_objects, "TOMBSTONES_MAX", 50),
     (evaluation_rows, "USAGE_RESULTS_MAX", 8),
     (movable_heap, "_STALE_ENTRIES_MAX", 0),
     (nominated_overlays, "_KEPT_MAX", 1),

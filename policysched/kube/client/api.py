@@ -26,7 +26,7 @@ import orjson
 
 from policysched.kube.client.admission import is_denied_by_admission, message_of_cut_status
 from policysched.kube.client.json_values import read_json
-from policysched.kube.client.large_metadata import large_metadata
+from policysched.kube.client.large_metadata import large_metadata, metadata_list
 from policysched.kube.client.list_parts import read_list
 from policysched.kube.client.transport import (
     JSON,
@@ -98,6 +98,8 @@ ApiErrors = (TransportError, InvalidResponse, ApiStatusError)
 
 PAGE_BYTES_MAX = 8 * 1024 * 1024
 """Of a page of a list, which is read as a whole. A longer one is requested again with fewer objects, down to one."""
+METADATA_PAGE_BYTES_MAX = 64 * 1024 * 1024
+"""Of a page of metadata alone, which is not parsed but for what identifies the objects."""
 LIST_BYTES_MAX = 256 * 1024 * 1024
 """Of a list without pages."""
 
@@ -229,19 +231,27 @@ class ApiClient:
             raise status_error_from_response(answer)
 
     async def pages(
-        self, path: str, params: Mapping[str, str], *, page_size: int, timeout_s: float = 60.0
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        page_size: int,
+        timeout_s: float = 60.0,
+        accept: str = JSON,
     ) -> AsyncGenerator[ListPage, None]:
         """A list, page by page, with fewer objects than `page_size` where they are large, and a long page in parts. `page_size` 0
         requests everything at once. `Expired` can occur between two pages."""
         query, size = dict(params), page_size
+        page_bytes_max = PAGE_BYTES_MAX if accept == JSON else METADATA_PAGE_BYTES_MAX
         while True:
             limit = {"limit": str(size)} if size else {}
-            bytes_max = PAGE_BYTES_MAX if size else LIST_BYTES_MAX
+            bytes_max = page_bytes_max if size else LIST_BYTES_MAX
             request = ApiRequest(
                 "GET",
                 path,
                 {**query, **limit},
                 timeout_s=timeout_s,
+                accept=accept,
                 answer_bytes_max=None if size == 1 else bytes_max,
             )
             try:
@@ -258,7 +268,7 @@ class ApiClient:
                     yield part
                     await asyncio.sleep(0)  # let the event loop run between two parts
             if count:
-                wanted = count * PAGE_BYTES_MAX // 2 // len(body)
+                wanted = count * page_bytes_max // 2 // len(body)
                 size = max(1, min(page_size, 2 * size, wanted))
             if not token:
                 return
@@ -315,8 +325,9 @@ async def _read_object(request: ApiRequest, body: bytes) -> Json:
 
 
 async def _read_parts(request: ApiRequest, body: bytes) -> AsyncGenerator[ListPage, None]:
+    metadata = None if request.accept == JSON else metadata_list(body)
     with _no_json_is_invalid(request):
-        async with aclosing(read_list(body)) as parts:
+        async with aclosing(read_list(body) if metadata is None else _only(metadata)) as parts:
             async for part in parts:
                 answer = _checked_object(request, part)
                 meta, items = answer.get("metadata"), answer.get("items")
@@ -325,6 +336,10 @@ async def _read_parts(request: ApiRequest, body: bytes) -> AsyncGenerator[ListPa
                 yield ListPage(
                     items or [], str(meta.get("resourceVersion", "")), str(meta.get("continue") or "")
                 )
+
+
+async def _only(part: Json) -> AsyncGenerator[Json, None]:
+    yield part
 
 
 @contextmanager

@@ -229,5 +229,6 @@ async def read_unread(large: LargeObjects, read: Callable[[str, Mapping[str, str
 
 
 def params_to_list(namespace: str, name: str) -> Mapping[str, str]:
-    """One object by its name. The API server reads it alone, as both fields are there."""
-    return {"fieldSelector": f"metadata.namespace={namespace},metadata.name={name}"}
+    """One object by its name, without a namespace by the name alone. The API server reads it alone, as both fields are there."""
+    within = f"metadata.namespace={namespace}," if namespace else ""
+    return {"fieldSelector": f"{within}metadata.name={name}"}

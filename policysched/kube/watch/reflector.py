@@ -12,8 +12,7 @@ loop, and those behind them are emitted first (`large_objects`).
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -32,9 +31,11 @@ from policysched.kube.client.api import (
 )
 from policysched.kube.client.backoff import Backoff
 from policysched.kube.client.connectivity import Connectivity
+from policysched.kube.client.transport import JSON, METADATA_LIST_ONLY
 from policysched.kube.client.watch_lines import WatchEvent
 from policysched.kube.decode.errors import MalformedObject, log_malformed
 from policysched.kube.decode.primitives import resource_version, version_number
+from policysched.kube.watch.known_objects import Decoded, KnownObject, KnownObjects
 from policysched.kube.watch.large_objects import (
     LARGE_LINE_BYTES,
     LargeObjects,
@@ -42,6 +43,7 @@ from policysched.kube.watch.large_objects import (
     as_line,
     decode_large,
     is_large,
+    params_to_list,
     read_unread,
 )
 from policysched.kube.watch.outdated_objects import read_outdated
@@ -50,16 +52,15 @@ from policysched.kube.watch.resources import WatchedResource
 log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 Emitted = TypeVar("Emitted")
-_Decoded = tuple[Emitted, object]
-
-TOMBSTONES_MAX = 10_000
-"""How many versions of deleted objects are kept, so that a stale event does not bring an object back."""
 
 NOT_FOUND_BEFORE_END = 3
 """How often in a row a kind that was served is requested again before it counts as no longer served."""
 
 BUSY_MAX_S = 0.005
 """How long events of a watch are applied until other tasks run."""
+
+CHANGED_MAX = 100
+"""So many changed objects are read one by one after a list of metadata."""
 
 SERVER_ERRORS_BEFORE_RELIST = 3
 """After this many 5xx responses, the server may never be able to serve a watch from that version."""
@@ -79,21 +80,11 @@ class ReflectorSettings:
     unserved_retry_s: float = 30.0
 
 
-@dataclass(slots=True)
-class _ReflectedObject:
-    """The last known state of an object: its version, whether consumers have it, and whether to keep it while malformed.
-    `decoded`: what its next version can be decoded with (`WatchedResource.decode_update`)."""
-
-    version: int
-    emitted: bool
-    keep_when_malformed: bool
-    decoded: object = None
-
-
 class Reflector(Generic[Emitted]):
     """`emit` receives every event. `on_listed` is called after each complete list, `on_malformed` for each version of a malformed
     object, `on_unserved` when the server turns out not to serve the kind. `run_beside` is for kinds with large objects; None:
-    they are decoded in their turn. Those of the first list wait for `before_large`. Runs until cancelled; no error ends it."""
+    they are decoded in their turn. Those of the first list wait for `before_large`. `holds`: nothing is emitted until `release`. Runs
+    until cancelled; no error ends it."""
 
     def __init__(
         self,
@@ -109,13 +100,13 @@ class Reflector(Generic[Emitted]):
         on_unserved: Callable[[ApiStatusError], None] = lambda _error: None,
         run_beside: RunBeside | None = None,
         before_large: asyncio.Event | None = None,
+        holds: bool = False,
     ) -> None:
         self._api = api
         self._before_large = before_large
         self._resource = resource
         self._versions = (resource, *resource.older)
         self._not_found = 0
-        self._emit = emit
         self._random = random
         self._connectivity = connectivity
         self._settings = settings
@@ -125,17 +116,29 @@ class Reflector(Generic[Emitted]):
         self._run_beside = None if resource.decode_line is None else run_beside
         self._large = LargeObjects()
         self._backoff = Backoff(random, initial_s=0.2, max_s=15.0)
-        self._objects: dict[str, _ReflectedObject] = {}
-        self._tombstones: OrderedDict[str, int] = OrderedDict()
-        self._malformed: dict[str, int] = {}
+        self._known = KnownObjects(resource, emit, self._on_malformed, holds=holds)
         self._version = ""
         self._highest_version = 0
         self._connection_lost = self._watch_failing = False
         self._served: str | None = None  # the path that is served; "": none
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
+        self._interruptible: asyncio.Timeout | None = None
+        self._unconfirmed = False
         self.lists_total = 0
         self.watches_total = 0
+
+    @property
+    def objects_known(self) -> int:
+        return len(self._known.objects)
+
+    def release(self) -> None:
+        """Emit what is held, and read at once what has changed: the watch may be late, or its connection dead. `on_listed`
+        follows, as after a first list."""
+        self._known.release()
+        self._unconfirmed = True
+        if self._interruptible is not None:
+            self._interruptible.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """List and watch for ever."""
@@ -151,10 +154,20 @@ class Reflector(Generic[Emitted]):
             await self._list_and_watch()
 
     async def _list_and_watch(self) -> None:
+        while True:
+            self._interruptible = interruptible = asyncio.timeout(None)
+            try:
+                async with interruptible:
+                    await self._list_and_watch_until_released()
+            except TimeoutError:
+                if not interruptible.expired():
+                    raise
+
+    async def _list_and_watch_until_released(self) -> None:
         page_size = self._settings.page_size
         while True:
             try:
-                if not self._version:
+                if not self._version or (self._unconfirmed and not await self._confirm()):
                     this_size, page_size = page_size, self._settings.page_size
                     await self._list(this_size)
                 if self._connection_lost and await self._server_is_older():
@@ -195,18 +208,20 @@ class Reflector(Generic[Emitted]):
                 return
             self._resource = self._versions[0]
             if self._resource.may_end:
-                for key in list(self._objects):
+                for key in list(self._known.objects):
                     self._delete(key, self._highest_version)
-                self._tombstones.clear()
+                self._known.forget_deleted()
             assert self._resource.served_event is not None, f"{self.kind} has no served_event"
             await self._wait_until_served(self._resource.served_event(False), error)
 
     async def _wait_until_served(self, event: Emitted, error: ApiStatusError) -> None:
         """The kind is optional and the server does not serve it: report an empty list and retry later."""
         if self._served != "":
-            self._served = ""
+            self._served, self._unconfirmed = "", True
             self._on_unserved(error)
-            self._emit(event)
+            self._known.emit_served(event)
+        if self._unconfirmed:
+            self._unconfirmed = False
             self._on_listed()
         self._connectivity.record_success(self._activity)
         await asyncio.sleep(self._settings.unserved_retry_s)
@@ -231,73 +246,105 @@ class Reflector(Generic[Emitted]):
     # ── listing ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _list(self, page_size: int) -> None:
-        listed: set[str] = set()
+        listed, is_first = set[str](), not self.lists_total or self._unconfirmed
         version, paused_s = "", asyncio.get_running_loop().time()
         async for page in self._pages(page_size):
-            if not version:
-                self._large.clear()  # the list has newer versions of all
-            version = page.resource_version
-            self._handle_version_rollback(version_number(version))
+            version = self._begin_page(page, version)
             for obj in page.items:
-                if (key := self._key(obj)) is not None:
+                if (key := self._known.key_of(obj)) is not None:
                     listed.add(key)
-                    await self._upsert_listed(key, resource_version(obj["metadata"]), obj)
+                    await self._upsert_listed(key, resource_version(obj["metadata"]), obj, is_first=is_first)
                 paused_s = await self._pause_if_busy(paused_s)
-        self._version = version
-        self._connection_lost, self._not_found = False, 0
-        as_of = version_number(version)
-        for key in [key for key in self._objects if key not in listed]:
-            self._delete(key, as_of)
         self.lists_total += 1
+        self._end_list(version, listed)
+
+    def _begin_page(self, page: ListPage, version: str) -> str:
+        """The version of the list. `version`: of the pages before; empty at the first one."""
+        if not version:
+            self._large.clear()  # the list has newer versions of all
+        self._handle_version_rollback(version_number(page.resource_version))
+        return page.resource_version
+
+    def _end_list(self, version: str, listed: Set[str]) -> None:
+        self._version = version
+        self._connection_lost, self._not_found, self._unconfirmed = False, 0, False
+        as_of = version_number(version)
+        for key in [key for key in self._known.objects if key not in listed]:
+            self._delete(key, as_of)
         self._connectivity.record_success(self._activity)
         if not self._watch_failing:  # else only a watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
         self._report_served()
         self._on_listed()
 
-    def _pages(self, size: int, params: Mapping[str, str] | None = None) -> AsyncGenerator[ListPage, None]:
+    async def _confirm(self) -> bool:
+        """Lists the metadata alone, and reads the objects of which another version is known. False: they are so many that
+        a whole list takes less."""
+        listed, changed = set[str](), dict[str, Mapping[str, str]]()
+        version, paused_s = "", asyncio.get_running_loop().time()
+        async for page in self._pages(self._settings.page_size, accept=METADATA_LIST_ONLY):
+            version = self._begin_page(page, version)
+            for obj in page.items:
+                if (key := self._known.key_of(obj)) is not None:
+                    meta = obj["metadata"]
+                    listed.add(key)
+                    if self._known.is_newer(key, resource_version(meta)):
+                        changed[key] = params_to_list(str(meta.get("namespace") or ""), str(meta.get("name")))
+                        if len(changed) > CHANGED_MAX:
+                            return False
+                paused_s = await self._pause_if_busy(paused_s)
+        for key, params in changed.items():
+            async for page in self._pages(1, params):
+                for obj in page.items:
+                    if self._known.key_of(obj) == key:  # else it is gone, and the watch tells
+                        await self._upsert_listed(key, resource_version(obj["metadata"]), obj, is_first=True)
+        self._end_list(version, listed)
+        return True
+
+    def _pages(
+        self, size: int, params: Mapping[str, str] | None = None, accept: str = JSON
+    ) -> AsyncGenerator[ListPage, None]:
         resource, timeout_s = self._resource, self._settings.page_timeout_s
-        return self._api.pages(
-            resource.path, {**resource.params, **(params or {})}, page_size=size, timeout_s=timeout_s
-        )
+        query = {**resource.params, **(params or {})}
+        return self._api.pages(resource.path, query, page_size=size, timeout_s=timeout_s, accept=accept)
 
     def _decoded_objects(self) -> dict[str, object]:
         """Empty before the first list is complete."""
-        listed = self._objects if self.lists_total else {}
+        listed = self._known.objects if self.lists_total else {}
         return {key: reflected.decoded for key, reflected in listed.items()}
 
     async def _read_again(self, key: str, params: Mapping[str, str]) -> None:
         async for page in self._pages(1, params):
             for obj in page.items:
-                reflected = self._objects.get(key)
+                reflected = self._known.objects.get(key)
                 is_known = self.lists_total and (reflected is not None or self._large.is_unread(key))
-                if is_known and self._key(obj) == key:
+                if is_known and self._known.key_of(obj) == key:
                     version = resource_version(obj["metadata"])
                     if reflected is not None and version == reflected.version:
                         reflected.version -= 1
                     await self._upsert_listed(key, version, obj)
 
-    async def _upsert_listed(self, key: str, version: int, obj: Json) -> None:
+    async def _upsert_listed(self, key: str, version: int, obj: Json, *, is_first: bool = False) -> None:
         """The first list waits for its large objects that count for others, and they are decoded without rests: nothing is decided
         before. Others, and those of a later list, wait as in a watch, so that events after the list do not."""
         if self._run_beside is None or not is_large(obj):
             self._large.discard(key, version)
             self._upsert(key, version, obj)
-        elif self._is_newer(key, version):
-            may_wait = self.lists_total or not self._resource.counts_for_others(obj)
+        elif self._known.is_newer(key, version):
+            may_wait = not (is_first and self._resource.counts_for_others(obj))
             if may_wait and (line := as_line(obj)) is not None:
                 self._large.put(key, version, obj["metadata"], line)
             else:
                 if self._before_large is not None:
                     await self._before_large.wait()
-                decode = partial(self._decode, obj, self._objects.get(key))
+                decode = partial(self._decode, obj, self._known.objects.get(key))
                 decoded = await self._run_beside(partial(decode_large, self.kind, key, decode, rests=False))
-                self._store(key, version, decoded)
+                self._known.store(key, version, decoded)
 
     def _report_served(self) -> None:
         if self._resource.served_event is not None and self._served != self._resource.path:
             self._served = self._resource.path
-            self._emit(self._resource.served_event(True))
+            self._known.emit_served(self._resource.served_event(True))
 
     def _handle_version_rollback(self, as_of: int) -> None:
         """A list older than known events: etcd was restored from a backup, and the list is authoritative."""
@@ -306,9 +353,7 @@ class Reflector(Generic[Emitted]):
                 "resource versions went backwards (restored backup?); relisting",
                 extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
             )
-            self._tombstones.clear()
-            for reflected in self._objects.values():
-                reflected.version = 0
+            self._known.forget_versions()
         self._highest_version = as_of
 
     # ── watching ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -349,17 +394,17 @@ class Reflector(Generic[Emitted]):
         if event.type == "ERROR":
             raise watch_error(event.object)
         self._advance_version(event.object)
-        if event.type == "BOOKMARK" or (key := self._key(event.object)) is None:
+        if event.type == "BOOKMARK" or (key := self._known.key_of(event.object)) is None:
             return
         version = resource_version(event.object["metadata"])
         if event.type == "DELETED":
-            reflected = self._objects.get(key)
+            reflected = self._known.objects.get(key)
             if reflected is None or reflected.version <= version:
                 self._delete(key, version)
         elif event.large is None:
             self._large.discard(key, version)
             self._upsert(key, version, event.object)
-        elif self._is_newer(key, version):
+        elif self._known.is_newer(key, version):
             self._large.put(key, version, event.object["metadata"], event.large)
 
     async def _decode_large_objects(self, run_beside: RunBeside) -> None:
@@ -367,11 +412,11 @@ class Reflector(Generic[Emitted]):
         assert decode_line is not None, f"{self.kind} has no decode_line"
         while True:
             large = await self._large.take()
-            generation, reflected = self._large.generation, self._objects.get(large.key)
+            generation, reflected = self._large.generation, self._known.objects.get(large.key)
             decode = partial(decode_line, large.line, None if reflected is None else reflected.decoded)
             decoded = await run_beside(partial(decode_large, self.kind, large.key, decode))
-            if generation == self._large.generation and self._is_newer(large.key, large.version):
-                self._store(large.key, large.version, decoded)
+            if generation == self._large.generation and self._known.is_newer(large.key, large.version):
+                self._known.store(large.key, large.version, decoded)
                 if isinstance(decoded, tuple) and self._resource.outdated is not None:
                     self._resource.outdated.decoded_beside(decoded[1])
 
@@ -385,16 +430,12 @@ class Reflector(Generic[Emitted]):
     # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _upsert(self, key: str, version: int, obj: Json) -> None:
-        if self._is_newer(key, version):
-            self._store(key, version, self._decode(obj, self._objects.get(key)))
+        if self._known.is_newer(key, version):
+            self._known.store(key, version, self._decode(obj, self._known.objects.get(key)))
 
-    def _is_newer(self, key: str, version: int) -> bool:
-        """Equal versions are the same state, unless the version is not a number (0)."""
-        reflected = self._objects.get(key)
-        is_known = reflected is not None and version <= reflected.version
-        return not version or not (is_known or version <= self._tombstones.get(key, -1))
-
-    def _decode(self, obj: Json, reflected: _ReflectedObject | None) -> _Decoded[Emitted] | MalformedObject:
+    def _decode(
+        self, obj: Json, reflected: KnownObject[Emitted] | None
+    ) -> Decoded[Emitted] | MalformedObject:
         """The event, and what the next version can be decoded with."""
         try:
             if self._resource.decode_update is None:
@@ -403,47 +444,6 @@ class Reflector(Generic[Emitted]):
         except MalformedObject as malformed:
             return malformed
 
-    def _store(self, key: str, version: int, decoded: _Decoded[Emitted] | MalformedObject) -> None:
-        if isinstance(decoded, MalformedObject):
-            self._skip_malformed(key, version, self._objects.get(key), decoded)
-            return
-        event, for_update = decoded
-        self._malformed.pop(key, None)
-        self._tombstones.pop(key, None)
-        keeps = self._resource.keep_when_malformed(event)
-        self._objects[key] = _ReflectedObject(
-            version, emitted=True, keep_when_malformed=keeps, decoded=for_update
-        )
-        self._emit(event)
-
-    def _skip_malformed(
-        self, key: str, version: int, reflected: _ReflectedObject | None, malformed: MalformedObject
-    ) -> None:
-        """Objects that occupy resources are kept as last decoded: deleting them would release the resources."""
-        if self._malformed.get(key) != version:
-            self._malformed[key] = version
-            self._on_malformed(malformed)
-        if reflected is not None and reflected.emitted and not reflected.keep_when_malformed:
-            self._emit(self._resource.deleted_event(key))
-        kept = reflected is not None and reflected.emitted and reflected.keep_when_malformed
-        self._objects[key] = _ReflectedObject(version, emitted=kept, keep_when_malformed=kept)
-
     def _delete(self, key: str, version: int) -> None:
-        reflected = self._objects.pop(key, None)
         self._large.discard(key, version)
-        self._malformed.pop(key, None)
-        self._tombstones[key] = version
-        self._tombstones.move_to_end(key)
-        if len(self._tombstones) > TOMBSTONES_MAX:
-            self._tombstones.popitem(last=False)
-        if reflected is not None and reflected.emitted:
-            self._emit(self._resource.deleted_event(key))
-
-    def _key(self, obj: Any) -> str | None:
-        meta = obj.get("metadata") if isinstance(obj, Mapping) else None
-        try:
-            return self._resource.key(meta) if isinstance(meta, Mapping) else None
-        except KeyError as error:
-            name = str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
-            self._on_malformed(MalformedObject(self.kind, name, f"metadata.{error.args[0]}", "is missing"))
-            return None
+        self._known.delete(key, version)
