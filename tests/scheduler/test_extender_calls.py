@@ -174,6 +174,60 @@ def test_pods_of_a_namespace_that_rests_leave_the_slot_to_others(is_in_debt_befo
     assert [call.name for call in rig.extender_calls] == ["first", "friend"]
 
 
+def test_namespaces_take_turns_for_a_slot() -> None:
+    """Each pod waits for an answer of up to seconds: a pod of another namespace waited for those of all that had come before."""
+    tenants = [pod(f"t{number}", namespace="tenant", cpu="1m") for number in range(9)]
+    rig = Asking(ASKING, node("a"), *tenants)
+    rig.settle()
+    rig.observe(*[pod(f"f{number}", namespace="friendly", cpu="1m") for number in range(3)])
+    rig.settle()
+
+    for _ in range(7):
+        rig.answer(rig.unanswered_calls()[0])
+
+    assert [call.name for call in rig.extender_calls] == ["t0", "t1", "f0", "t2", "f1", "t3", "f2", "t4"]
+
+
+def test_a_namespace_whose_calls_take_long_gets_fewer_of_them() -> None:
+    """Answers of 5 s for one, of 0.1 s for the other."""
+    rig = Asking(ASKING, node("a"), *[pod(f"t{number}", namespace="tenant", cpu="1m") for number in range(9)])
+    rig.settle()
+    rig.observe(*[pod(f"f{number}", namespace="friendly", cpu="1m") for number in range(9)])
+    rig.settle()
+
+    def answer() -> None:
+        (call,) = rig.unanswered_calls()
+        rig.pass_time(5 if call.namespace == "tenant" else 0.1)
+        rig.answer(call)
+
+    for _ in range(14):
+        answer()
+    rig.observe(pod("late", namespace="friendly", cpu="1m"))
+    rig.settle()
+    answer()
+
+    names = [call.name for call in rig.extender_calls]
+    assert names[:12] == ["t0", *[f"f{number}" for number in range(9)], "t1", "t2"]
+    assert names[-1] == "late", "after one call, though it saved up nothing"
+
+
+def test_a_pod_of_higher_priority_waits_for_no_slot_behind_others() -> None:
+    """Nor behind those of its namespace."""
+    rig = Asking(ASKING, node("a"), *[pod(f"low-{number}", cpu="1m") for number in range(9)])
+    rig.settle()
+    rig.observe(
+        pod("high", cpu="1m", priority=9),
+        pod("other", namespace="other", cpu="1m", priority=5),
+        pod("last", cpu="1m"),
+    )
+    rig.settle()
+
+    for _ in range(4):
+        rig.answer(rig.unanswered_calls()[0])
+
+    assert [call.name for call in rig.extender_calls] == ["low-0", "high", "other", "low-1", "low-2"]
+
+
 def test_other_pods_are_decided_while_an_answer_is_awaited() -> None:
     plain = "policy plain version 1\nfilter node_resources_fit\n"
     rig = Rig({"a.policy": ASKING, "b.policy": plain}, node("a"), pod("web"), extenders={"gpu": BOTH})

@@ -6,8 +6,8 @@
 
 The node is chosen once the answer arrives, on the cluster as it is then, among the nodes sent in the
 call that no extender rejected. Nothing is reserved meanwhile. Concurrent calls per extender are
-limited by its settings (1 as in kube-scheduler); further pods wait for a free slot. Then they are requeued one after
-another until the slots are taken: thousands may fit no more, and each has an attempt of its own, which counts for its namespace.
+limited by its settings (1 as in kube-scheduler); further pods wait for a free slot (`SlotWaiters`). Then they are requeued one
+after another until the slots are taken: thousands may fit no more, and each has an attempt of its own, which counts for its namespace.
 """
 
 from collections import Counter
@@ -36,6 +36,7 @@ from policysched.scheduler.attempt_result import (
 from policysched.scheduler.blame import pod_id, raises_for
 from policysched.scheduler.commands import CallExtenders, Log
 from policysched.scheduler.core import SchedulerCore
+from policysched.scheduler.extenders.slot_waiters import SlotWaiters
 from policysched.scheduler.limits import SECOND_NS
 from policysched.scheduler.policies.extender_capabilities import applicable_extenders
 from policysched.scheduler.preemption.nominations import competing_nominations
@@ -59,6 +60,7 @@ class _ExtenderCall:
     pod: Pod
     extenders: tuple[Extender, ...]
     nodes: tuple[NodeName, ...]
+    sent_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,7 @@ class ExtenderCalls:
         self._in_flight: dict[int, _ExtenderCall] = {}
         self._call_by_pod: dict[PodUid, int] = {}
         self._in_flight_count: Counter[str] = Counter()
-        # The namespace, and the extenders of which one had no free slot.
-        self._waiting: dict[PodUid, tuple[str, tuple[str, ...]]] = {}
+        self._waiting = SlotWaiters()
         # The latest of them, and when. None: no slot is free, or no pod waits.
         self._requeued: tuple[PodUid, int] | None = None
         self._answered: dict[PodUid, AnsweredExtenderCall] = {}
@@ -191,9 +192,9 @@ class ExtenderCalls:
         names = tuple([extender.name for extender in extenders])
         if pod.uid not in self._call_by_pod:
             if self._have_free_slot(names):
-                self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns)))
+                self._send(pod, _ExtenderCall(pod.pod, extenders, self._feasible_nodes(pod, now_ns), now_ns))
             else:
-                self._waiting[pod.uid] = pod.namespace, names
+                self._waiting.add(pod, names)
                 pod.attempts -= 1  # it goes on when a slot is free
         self._core.queue.park(
             pod,
@@ -217,7 +218,7 @@ class ExtenderCalls:
 
     def _send(self, pod: PendingPod, call: _ExtenderCall) -> None:
         self._last_call_id += 1
-        self._waiting.pop(pod.uid, None)
+        self._waiting.discard(pod.uid)
         self._in_flight[self._last_call_id] = call
         self._call_by_pod[pod.uid] = self._last_call_id
         for extender in call.extenders:
@@ -240,6 +241,7 @@ class ExtenderCalls:
         call = self._in_flight.pop(call_id)
         for extender in call.extenders:
             self._in_flight_count[extender.name] -= 1
+        self._waiting.charge(call.pod.namespace, now_ns - call.sent_ns)
         uid = call.pod.uid
         if self._call_by_pod.get(uid) == call_id:
             del self._call_by_pod[uid]
@@ -286,33 +288,15 @@ class ExtenderCalls:
             self._requeue_waiting(now_ns)
 
     def _requeue_waiting(self, now_ns: int) -> None:
-        uid = self._next_waiting()
+        uid = self._waiting.take(self._have_free_slot, self._core.queue.decision_time)
         self._requeued = None if uid is None else (uid, now_ns)
         if uid is None:
             return
-        del self._waiting[uid]
         pod = self._core.pods.get(uid)
         if pod is not None and self._is_parked(pod):
             with raises_for(pod_id(pod.pod)):
                 self._core.queue.remove(pod, now_ns)
                 self._core.queue.enqueue(pod, now_ns, "ExtenderFree")
-
-    def _next_waiting(self) -> PodUid | None:
-        """The first one with free slots, of a namespace that is not overdrawn if there is any, or does not owe time by itself."""
-        in_doubt, overdrawn, time = None, None, self._core.queue.decision_time
-        skipped = set[tuple[str, tuple[str, ...]]]()
-        for uid, key in self._waiting.items():
-            if key in skipped:  # so that this costs next to nothing for thousands of pods
-                continue
-            namespace, names = key
-            if self._have_free_slot(names):
-                if not time.is_overdrawn(namespace):
-                    return uid
-                if not time.owes(namespace):
-                    in_doubt = in_doubt or uid
-                overdrawn = overdrawn or uid
-            skipped.add(key)
-        return in_doubt or overdrawn
 
     def _is_parked(self, pod: PendingPod) -> bool:
         group = self._core.queue.group_of(pod)
@@ -321,7 +305,7 @@ class ExtenderCalls:
     def forget(self, uid: PodUid) -> None:
         """Forget a pod that is deleted or terminating; an answer about it is ignored."""
         self._call_by_pod.pop(uid, None)
-        self._waiting.pop(uid, None)
+        self._waiting.discard(uid)
         self._answered.pop(uid, None)
 
     def check(self) -> list[str]:
