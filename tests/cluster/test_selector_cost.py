@@ -161,3 +161,10 @@ def test_an_estimate_of_thousands_of_digits_can_be_told() -> None:
 
     with pytest.raises(CelSelectorError, match=r"may take \d+ operations for one device"):
         DeviceSelectors().matches(expression, DRIVER, Mock())
+
+
+@pytest.mark.parametrize("call", ["dyn('a').find()", "dyn('a').findAll()", "lists.range()"])
+def test_a_call_without_arguments_in_a_macro_is_an_error(call: str) -> None:
+    """The API server refuses it: what a macro is written with is not type-checked here."""
+    with pytest.raises(CelSelectorError, match="CEL runtime error"):
+        DeviceSelectors().matches(f"[1].all(i, v, {call} == v)", DRIVER, Mock(attributes={}, capacity={}))

@@ -163,7 +163,7 @@ def _call(call: Message, variables: Mapping[str, _Size]) -> _Cost:
     lengths = sum(size.length for size in sizes)
     if name == "matches" and len(arguments) == 2:
         return _Cost(operations + _matching(arguments[0].size, arguments[1]), _SCALAR)
-    if name in ("find", "findAll"):
+    if name in ("find", "findAll") and len(arguments) > 1:
         searches = 1 if name == "find" else sizes[0].length + 1
         matched = sizes[0] if name == "find" else _Size(searches, sizes[0], total=sizes[0].length)
         return _Cost(operations + searches * (_PYTHON_CALL + _matching(sizes[0], arguments[1])), matched)
@@ -177,7 +177,7 @@ def _call(call: Message, variables: Mapping[str, _Size]) -> _Cost:
             pairs = sizes[0].item_count * sizes[0].characters
         if name == "@order":
             pairs = sizes[0].length.bit_length() * sum(items)
-        if name == "lists.range":
+        if name == "lists.range" and arguments:
             count = arguments[0].number
             made = _Size(RANGE_MAX if count is None else min(count, RANGE_MAX), _SCALAR)
             return _Cost(operations + _PYTHON_CALL + _PER_ITEM * made.length, made)
