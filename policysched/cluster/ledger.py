@@ -24,7 +24,7 @@ class PlacementListener(Protocol):
     def pod_placed(self, pod: Pod) -> None: ...
     def pod_removed(self, pod: Pod) -> None: ...
     def pod_changed(self, before: Pod, after: Pod) -> None:
-        """Not the totals of its node and its namespace."""
+        """It is still placed: with other labels, of another size, or on another node."""
 
 
 class Ledger:
@@ -71,11 +71,14 @@ class Ledger:
         if current is not None and current.node == node and have_equal_totals(current.pod, pod):
             self._usage[node].pods[pod.uid] = pod
             self._placements[pod.uid], self._states[pod.uid] = placement, PlacementState.BOUND
-            self._report_equal_totals(current.pod, pod)
+        elif current is not None:
+            self._subtract(pod.uid)
+            self._add(placement, PlacementState.BOUND)
+        else:
+            self._put_placement(placement, PlacementState.BOUND)
             return
-        if current is not None:
-            self._remove_placement(pod.uid)
-        self._put_placement(placement, PlacementState.BOUND)
+        for listener in self.listeners:
+            listener.pod_changed(current.pod, pod)
 
     def withdraw(self, uid: PodUid) -> Placement:
         """Remove a placement that was not confirmed, and return it."""
@@ -153,6 +156,11 @@ class Ledger:
         return differences
 
     def _put_placement(self, placement: Placement, state: PlacementState) -> None:
+        self._add(placement, state)
+        for listener in self.listeners:
+            listener.pod_placed(placement.pod)
+
+    def _add(self, placement: Placement, state: PlacementState) -> None:
         self._usage.setdefault(placement.node, NodeUsage()).add(placement.pod)
         self.shares.adjust_requested(placement.pod.namespace, placement.pod.requests, 1)
         priority = placement.pod.priority
@@ -161,14 +169,14 @@ class Ledger:
             self._claims[use.claim] = self._claims.get(use.claim, 0) + 1
         self._placements[placement.pod.uid] = placement
         self._states[placement.pod.uid] = state
-        for listener in self.listeners:
-            listener.pod_placed(placement.pod)
-
-    def _report_equal_totals(self, before: Pod, after: Pod) -> None:
-        for listener in self.listeners:
-            listener.pod_changed(before, after)
 
     def _remove_placement(self, uid: PodUid) -> Placement:
+        placement = self._subtract(uid)
+        for listener in self.listeners:
+            listener.pod_removed(placement.pod)
+        return placement
+
+    def _subtract(self, uid: PodUid) -> Placement:
         placement = self._placements.pop(uid)
         del self._states[uid]
         priority = placement.pod.priority
@@ -184,6 +192,4 @@ class Ledger:
         usage.subtract(placement.pod)
         if not usage.pods:
             del self._usage[placement.node]
-        for listener in self.listeners:
-            listener.pod_removed(placement.pod)
         return placement

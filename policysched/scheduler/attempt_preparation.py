@@ -28,17 +28,21 @@ class AttemptPreparation:
         self._namespace_events = namespace_events
         self._pod_attempts = pod_attempts
 
-    def awaits_slice(self, entry: QueueEntry, now_ns: int) -> bool:
-        """Whether the entry cannot be attempted, because a change of its namespace had not reached its pods, or its gang opens
-        or closes. A slice of them is enqueued again or moved, at the expense of the namespace."""
-        gates = self._enqueuer.gates
-        if gates.has_reached(entry, now_ns) and self._namespace_events.has_reached(entry, now_ns):
-            return False
+    def awaits_slice(self, entry: QueueEntry, now_ns: int) -> str | None:
+        """Who pays for a slice, without which the entry cannot be attempted: a change of its namespace had not reached its pods, or
+        its gang opens or closes, or quotas of its policy had not counted a placed pod. None: it can be attempted."""
+        gates, events = self._enqueuer.gates, self._namespace_events
+        if events.charge_placed(entry.policy, now_ns):
+            payer = "policy"
+        elif gates.has_reached(entry, now_ns) and events.has_reached(entry, now_ns):
+            return None
+        else:
+            payer = "namespace"
         is_empty = isinstance(entry, QueuedGang) and not entry.pending_members
         if entry.state is QueueState.DETACHED and not is_empty:
             self._core.queue.put_back(entry)
         self._core.queue.yielded = None
-        return True
+        return payer
 
     def payer_of_slice(
         self, entry: QueueEntry, cost_max: int | None, now_ns: int, *, may_change: bool

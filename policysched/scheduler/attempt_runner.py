@@ -164,10 +164,11 @@ class AttemptRunner:
 
     def _awaits_slice(self, entry: QueueEntry, now_ns: int) -> bool:
         slice_ = self._slice_for(entry)  # it may have no pod afterwards
-        if not self._preparation.awaits_slice(entry, now_ns):
-            return False
-        self._last_run = slice_
-        return True
+        payer = self._preparation.awaits_slice(entry, now_ns)
+        if payer is not None:
+            slice_.charges_policy_alone = payer == "policy"
+            self._last_run = slice_
+        return payer is not None
 
     def _slice_for(self, entry: QueueEntry) -> _Attempt:
         return _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)

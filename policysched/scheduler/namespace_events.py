@@ -30,6 +30,15 @@ class NamespaceEvents:
             pods = (*self._membership.reading_namespace(namespace), *unreached)
             self._changes.begin(namespace, pods, now_ns)
 
+    def charge_placed(self, policy: str, now_ns: int) -> bool:
+        """Whether a pod was charged that another component placed, or resized, in any namespace. Until all are, the quotas of the
+        policy judge nothing: they would be exceeded."""
+        pod = self._core.quotas.uncharged(policy)
+        if pod is not None:
+            self._charges.add(pod.namespace, pod.uid, now_ns)
+            self._charges.reach(pod.namespace, (pod.uid,), now_ns)
+        return pod is not None
+
     def has_reached(self, entry: QueueEntry, now_ns: int) -> bool:
         """Whether a detached entry can be attempted. Otherwise a slice of its pods is enqueued again, and it is too, unless
         they make it wait. So that quotas judge it by the whole namespace as it is now, all of that is charged before."""

@@ -25,7 +25,7 @@ from policysched.scheduler.steps import POD_OPERATIONS_AT_ONCE_MAX
 class PolicyMembership:
     """Every known pod by its schedulerName, whether or not such a policy runs. `changes`: by namespace, the pods that its last
     change has not reached, and those that changed and are slow to evaluate; `charges`: its placed pods that still count in
-    the quotas as before."""
+    the quotas as before, or not yet."""
 
     def __init__(self, core: SchedulerCore, enqueuer: PodEnqueuer) -> None:
         self._core = core

@@ -54,12 +54,15 @@ def test_a_pod_bound_to_another_node_moves_there() -> None:
 
 
 def test_a_resized_pod_is_counted_at_its_new_size() -> None:
-    ledger = Ledger()
-    ledger.confirm(pod("web", cpu="500m"), A)
+    ledger, listener = Ledger(), MagicMock()
+    before, after = pod("web", cpu="500m"), pod("web", cpu="2")
+    ledger.confirm(before, A)
+    ledger.listeners.append(listener)
 
-    ledger.confirm(pod("web", cpu="2"), A)
+    ledger.confirm(after, A)
 
     assert ledger.usage(A).requested == {"cpu": 2000}
+    assert listener.mock_calls == [call.pod_changed(before, after)]
     assert ledger.check() == []
 
 

@@ -1,17 +1,18 @@
 """What is computed for many pods at once depends on the static cost of the text: a long list of a pod takes milliseconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
 from policysched.evaluate.plan import plan as plans
+from policysched.model.pod_status import ObservedPod
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler import pod_enqueuer
 from policysched.scheduler.canaries import ActiveCanary
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
-from tests.builders import namespace, node, placed, pod
+from tests.builders import namespace, node, pending, placed, pod
 from tests.scheduler.rig import FIT, Rig
 
 PODS = 40
@@ -395,3 +396,113 @@ def test_changed_pods_are_charged_one_at_a_time(monkeypatch: pytest.MonkeyPatch)
 
     assert (calls.most, calls.total) == (1, PODS)
     assert {status.path: status.pods for status in rig.scheduler.quotas()} == {("a",): PODS, ("b",): 1}
+
+
+CPU_QUOTA = """\
+quota teams by (if {lists} then "a" else "b") {{
+  "a" {{ cpu = {limit} pods = 1{number}000 }}
+  others {{ cpu = 0 }}
+}}
+"""
+
+
+def events_of(rig: Rig, calls: Calls, pods: Iterable[ObservedPod]) -> None:
+    """None of them evaluates the quotas."""
+    calls.most = calls.total = 0
+    for each in pods:
+        calls.during(lambda each=each: rig.scheduler.handle(e.PodUpdated(each), rig.now_ns))  # type: ignore[misc]
+    assert calls.total == 0
+    rig.check_invariants()
+
+
+def counted(rig: Rig) -> tuple[int, int]:
+    """The pods of the entity, and their cpu."""
+    [status] = [each for each in rig.scheduler.quotas() if each.path == ("a",)]
+    return status.pods, next(each.used for each in status.resources if each.resource == "cpu")
+
+
+def test_resized_pods_are_charged_one_at_a_time_and_count_with_their_new_size_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    rig = edited(calls, CPU_QUOTA.replace("{limit}", "1000"), SLOW, on="a")
+
+    events_of(rig, calls, [placed(pod(f"p{number}", cpu="3"), "a") for number in range(PODS)])
+    at_once = counted(rig)
+    settle(rig, calls)
+
+    assert at_once == counted(rig) == (PODS + 1, 3_000 * PODS + 1_000)
+    assert (calls.most, calls.total) == (1, PODS)
+
+
+def test_pods_that_others_place_are_charged_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    rig = edited(calls, CPU_QUOTA.replace("{limit}", "1000"), SLOW, on="a")
+
+    events_of(rig, calls, [placed(pod(f"new{number}", cpu="1"), "a") for number in range(PODS)])
+    settle(rig, calls)
+
+    assert counted(rig) == (2 * PODS + 1, 3_000 * PODS + 1_000)
+    assert (calls.most, calls.total) == (1, PODS)
+
+
+def test_nothing_of_the_policy_is_placed_before_all_pods_that_others_placed_are_charged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They use up what is left. A pod of another policy waits for two of them at most."""
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    texts = {
+        "main.policy": HEAD + CPU_QUOTA.format(lists=SLOW, number=1, limit=PODS),
+        "other.policy": OTHER,
+    }
+    rig = Rig(texts, node("a", cpu="1000", pods="1000"))
+    rig.settle()
+
+    events_of(rig, calls, [placed(pod(f"new{number}", cpu="1"), "a") for number in range(PODS)])
+    rig.scheduler.handle(e.PodUpdated(pending(pod("late", cpu="1", namespace="elsewhere"))), rig.now_ns)
+    rig.scheduler.handle(e.PodUpdated(pending(pod("plain", scheduler="other"))), rig.now_ns)
+    for _ in range(4):
+        calls.during(lambda: rig.commands.extend(rig.scheduler.decide(rig.now_ns)))
+    early = rig.placements()
+    settle(rig, calls)
+
+    assert early == rig.placements() == {"plain": "a"}
+    assert counted(rig) == (PODS, 1_000 * PODS)
+    assert calls.most == 1
+
+
+def test_pods_that_others_place_count_after_another_text_and_a_changed_namespace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    rig = edited(calls, CPU_QUOTA.replace("{limit}", "1000"), SLOW, on="a")
+
+    events_of(rig, calls, [placed(pod(f"new{number}", cpu="1"), "a") for number in range(PODS)])
+    rig.scheduler.handle(e.PodUpdated(placed(pod("new0", cpu="2"), "a")), rig.now_ns)
+    rig.scheduler.handle(e.PodDeleted(pod("new1").uid), rig.now_ns)
+    rig.scheduler.handle(e.NamespaceUpdated(namespace("default", tier="b")), rig.now_ns)
+    rig.apply_policies(HEAD + CPU_QUOTA.format(lists=SLOW, number=3, limit=1000))
+    settle(rig, calls)
+
+    assert counted(rig) == (2 * PODS, 3_000 * PODS + 1_000)
+    rig.check_invariants()
+
+
+def test_a_resource_that_takes_long_to_compute_is_charged_one_pod_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pod that waits is judged by the new sizes."""
+    calls = Calls(monkeypatch, plans.Plan, "quota_charge")
+    request = f"if {SLOW} then pod.priority else 0"
+    amount = f"resource gold {{ capacity = 100000, request = {request} }}\n"
+    quota = f'quota teams by "a" {{ "a" {{ gold = {PODS} }} others {{ gold = 0 }} }}\n'
+    rig = Rig(HEAD + amount + quota, node("a", cpu="1000", pods="1000"))
+    rig.observe(*[placed(pod(f"p{number}", cpu="1"), "a") for number in range(PODS)])
+    rig.settle()
+
+    events_of(rig, calls, [placed(pod(f"p{number}", cpu="2", priority=1), "a") for number in range(PODS)])
+    rig.scheduler.handle(e.PodUpdated(pending(pod("late", priority=1, namespace="elsewhere"))), rig.now_ns)
+    settle(rig, calls)
+
+    assert rig.placements() == {}
+    assert calls.most == 1

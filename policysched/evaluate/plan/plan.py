@@ -129,7 +129,7 @@ class Plan:
     @cached_property
     def quota_operations(self) -> int:
         """The static cost of `quota_charge`."""
-        return sum(scalar_cost(quota.key).per_pod for quota in self.program.quotas.values())
+        return self.quotas.operations
 
     @cached_property
     def pre_enqueue_operations(self) -> int:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from policysched.cluster.change_log import ChangeLog
 from policysched.evaluate.plan.plan import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge, QuotaEntity
+from policysched.evaluate.plan.read_set import unknown_namespace
+from policysched.evaluate.scalar.eval_context import EvalContext
 from policysched.model.identifiers import PodUid
 from policysched.model.namespaces import Namespace
 from policysched.model.pods import Pod
@@ -40,6 +42,8 @@ class QuotaAccount:
         self._kept: dict[
             PodUid, tuple[Pod, Namespace | None, QuotaCharge]
         ] = {}  # of pending members of gangs
+        self.uncharged: dict[PodUid, Pod] = {}
+        """Placed pods whose requests are not counted yet: nothing of the policy is judged before `recharge`."""
         self._charged: dict[PodUid, ChargedPod] = {}
         self._pods: dict[QuotaEntity, dict[PodUid, ChargedPod]] = {}
 
@@ -79,8 +83,12 @@ class QuotaAccount:
 
     def add(self, pod: Pod, namespace: Namespace | None) -> None:
         """The pod was placed."""
-        charged = ChargedPod(pod, self.charge_of(pod, namespace))
+        self._add(pod, self.charge_of(pod, namespace))
+
+    def _add(self, pod: Pod, charge: QuotaCharge) -> None:
+        charged = ChargedPod(pod, charge)
         self._charged[pod.uid] = charged
+        self.uncharged.pop(pod.uid, None)
         self.forget(pod.uid)
         for entity in charged.charge.entities:
             self._pods.setdefault(entity, {})[pod.uid] = charged
@@ -91,6 +99,7 @@ class QuotaAccount:
 
     def remove(self, uid: PodUid) -> None:
         """The pod is on no node any more."""
+        self.uncharged.pop(uid, None)
         charged = self._charged.pop(uid)
         for entity in charged.charge.entities:
             pods = self._pods[entity]
@@ -108,6 +117,19 @@ class QuotaAccount:
         for entity in charged.charge.entities:
             self._pods[entity][pod.uid] = charged
 
+    def change_late(self, pod: Pod, namespace: Namespace | None) -> None:
+        """The pod changed, and `recharge` follows: until then it counts where it did, with what it requests now if that is
+        computed fast."""
+        quotas, before = self.plan.quotas, self._charged[pod.uid].charge
+        self.replace(pod)
+        if quotas.amount_operations > POD_OPERATIONS_AT_ONCE_MAX:
+            self.uncharged[pod.uid] = pod
+            return
+        amounts = quotas.amounts(EvalContext(pod, namespace or unknown_namespace(pod)))
+        if amounts != before.amounts:
+            self.remove(pod.uid)
+            self._add(pod, QuotaCharge(before.entities, amounts))
+
     def note_rise(self, charge: QuotaCharge) -> None:
         """Who would take back at the entities of the charge may do so now."""
         for entity in charge.entities:
@@ -121,9 +143,12 @@ class QuotaAccount:
             self.fallen.update((entity, self.limits.pool_of(entity)))
 
     def recharge(self, uid: PodUid, namespace: Namespace | None) -> None:
-        """The labels of the pod's namespace changed: it may count elsewhere, if it counts here."""
-        charged = self._charged.get(uid)
-        if charged is not None and self.charge_of(charged.pod, namespace) != charged.charge:
+        """The pod or the labels of its namespace changed: it may count elsewhere, if it counts here. Or it is `uncharged`."""
+        charged, uncharged = self._charged.get(uid), self.uncharged.pop(uid, None)
+        if charged is None:
+            if uncharged is not None:
+                self.add(uncharged, namespace)
+        elif self.charge_of(charged.pod, namespace) != charged.charge:
             self.remove(uid)
             self.add(charged.pod, namespace)
 

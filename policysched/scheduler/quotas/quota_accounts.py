@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from policysched.cluster.cache import ClusterCache
+from policysched.cluster.ledger import PlacementState
 from policysched.evaluate import Plan
 from policysched.evaluate.plan.quotas import QuotaCharge
 from policysched.model.cluster_events import ClusterEvent
@@ -97,7 +98,8 @@ class QuotaAccounts:
         slice_size = pods_per_slice(plan.quota_operations, _PODS_PER_SLICE)
         for number, pod in enumerate(pods, start=1):
             placement = self._cache.ledger.placement(pod.uid)
-            if placement is not None and account.charged(pod.uid) is None:
+            is_due = account.charged(pod.uid) is None and pod.uid not in account.uncharged
+            if placement is not None and is_due:
                 with raises_for(pod_id(pod)):
                     account.add(placement.pod, self._cache.namespaces.get(pod.namespace))
             if number % slice_size == 0:
@@ -114,18 +116,29 @@ class QuotaAccounts:
     # ── placements ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pod_placed(self, pod: Pod) -> None:
+        """It is charged at once if a decision placed it, which has computed the charge, and otherwise by `recharge` if that takes
+        long."""
         self._count_move(pod)
+        is_decided = self._cache.ledger.state(pod.uid) is PlacementState.ASSUMED
         for accounts in (self.accounts, self._prepared):
             account = accounts.get(pod.scheduler)
-            if account is not None and self._counts(pod.scheduler, pod.namespace):
+            if account is None or not self._counts(pod.scheduler, pod.namespace):
+                continue
+            if is_decided or not _is_slow(account):
                 account.add(pod, self._cache.namespaces.get(pod.namespace))
+            else:
+                account.uncharged[pod.uid] = pod
+                self.outdated[pod.uid] = pod.namespace
 
     def pod_removed(self, pod: Pod) -> None:
         self._count_move(pod)
+        self.outdated.pop(pod.uid, None)
         for accounts in (self.accounts, self._prepared):
             account = accounts.get(pod.scheduler)
             if account is not None and account.charged(pod.uid) is not None:
                 account.remove(pod.uid)
+            elif account is not None:
+                account.uncharged.pop(pod.uid, None)
 
     def _count_move(self, pod: Pod) -> None:
         """A nominated pod that is placed keeps nothing beside its use."""
@@ -134,28 +147,34 @@ class QuotaAccounts:
             reservations.moves += 1
 
     def pod_changed(self, before: Pod, after: Pod) -> None:
-        """It is charged as before if its readiness alone changed, and otherwise until `recharge` if that takes long."""
+        """It is charged as before if its readiness alone changed, and otherwise where it was until `recharge` if that takes long."""
         is_charged_alike = differ_in_readiness_alone(before, after)
         if not is_charged_alike:
             self._count_move(after)
         for accounts in (self.accounts, self._prepared):
             account = accounts.get(after.scheduler)
-            if account is None or account.charged(after.uid) is None:
+            if account is None:
+                continue
+            namespace = self._cache.namespaces.get(after.namespace)
+            if after.uid in account.uncharged:
+                account.uncharged[after.uid] = after
+            if account.charged(after.uid) is None:
                 continue
             if is_charged_alike:
                 account.replace(after)
-            elif account.plan.quota_operations > POD_OPERATIONS_AT_ONCE_MAX:
-                account.replace(after)
+            elif _is_slow(account):
+                account.change_late(after, namespace)
                 self.outdated[after.uid] = after.namespace
             else:
                 account.remove(after.uid)
-                account.add(after, self._cache.namespaces.get(after.namespace))
+                account.add(after, namespace)
 
     def charged_in(self, namespace: str) -> Iterator[PodUid]:
-        """The placed pods that `recharge` may move once the namespace has changed."""
+        """The placed pods that `recharge` may move once the namespace has changed, or has to charge."""
         for account in (*self.accounts.values(), *self._prepared.values()):
             pods = account.charged_pods.items()
             yield from (uid for uid, charged in pods if charged.pod.namespace == namespace)
+            yield from (uid for uid, pod in account.uncharged.items() if pod.namespace == namespace)
 
     def recharge(self, uid: PodUid, namespace: str) -> None:
         for account in (*self.accounts.values(), *self._prepared.values()):
@@ -164,7 +183,16 @@ class QuotaAccounts:
     def recharge_operations(self, uid: PodUid) -> int:
         """The static cost of `recharge`."""
         accounts = (*self.accounts.values(), *self._prepared.values())
-        return sum(account.plan.quota_operations for account in accounts if account.charged(uid) is not None)
+        return sum(
+            account.plan.quota_operations
+            for account in accounts
+            if account.charged(uid) is not None or uid in account.uncharged
+        )
+
+    def uncharged(self, policy: str) -> Pod | None:
+        """A placed pod of the policy whose requests its quotas do not count yet."""
+        account = self.accounts.get(policy)
+        return None if account is None else next(iter(account.uncharged.values()), None)
 
     # ── decisions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -366,7 +394,13 @@ class QuotaAccounts:
             problems += account.check()
             placed = {pod.uid: pod for pod in self._placed_pods(policy)}
             counted = {uid: charged.pod for uid, charged in account.charged_pods.items()}
+            counted = {**account.uncharged, **counted}
             wrong = {uid for uid in {*placed, *counted} if placed.get(uid) != counted.get(uid)}
             if wrong:
                 problems.append(f"policy {policy}: quotas count {wrong} wrongly")
         return problems
+
+
+def _is_slow(account: QuotaAccount) -> bool:
+    """Whether it takes more than half a millisecond to charge a pod."""
+    return account.plan.quota_operations > POD_OPERATIONS_AT_ONCE_MAX
