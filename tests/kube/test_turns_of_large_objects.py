@@ -1,6 +1,7 @@
 """Large objects of one namespace delay those of no other, however many there are."""
 
 import asyncio
+import itertools
 from typing import Any
 from unittest.mock import patch
 
@@ -8,7 +9,7 @@ import pytest
 
 from policysched.kube.client.transport import ApiRequest, ApiResponse
 from policysched.kube.watch import large_objects
-from policysched.kube.watch.large_objects import TURN_BYTES, LargeObjects
+from policysched.kube.watch.large_objects import LargeObjects
 from tests.kube.test_large_objects import LARGE, Beside, large, small
 from tests.kube.test_reflector import ReflectorHarness, names
 from tests.kube.world import Script, event, listed, no_answer, on_virtual_time, running, until
@@ -32,22 +33,56 @@ def test_namespaces_take_turns() -> None:
             put(objects, "tenant", f"{number}", 600 * KIB)
         put(objects, "friend", "web", 40 * KIB)
         put(objects, "other", "web", 40 * KIB)
-        assert await take(objects, 4) == ["tenant/0", "friend/web", "other/web", "tenant/1"]
+        assert await take(objects, 4) == ["friend/web", "other/web", "tenant/0", "tenant/1"]
 
     asyncio.run(scenario())
 
 
-def test_a_turn_has_as_many_bytes_whatever_the_number_of_objects() -> None:
+def test_namespaces_have_as_many_bytes_whatever_the_number_of_objects() -> None:
     async def scenario() -> None:
         objects = LargeObjects()
         for number in range(40):
             put(objects, "tenant", f"{number}", 600 * KIB)
             put(objects, "friend", f"{number}", 40 * KIB)
-        taken = await take(objects, 16)
+        taken = await take(objects, 32)
         assert [key for key in taken if "tenant" in key] == ["tenant/0", "tenant/1"]
-        assert len([key for key in taken if "friend" in key]) == -(-TURN_BYTES // (40 * KIB)) + 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("taken_before", [0, 1, 30, 200])
+def test_a_small_object_passes_one_of_each_of_many_namespaces(taken_before: int) -> None:
+    """They may be of one tenant, who changes each of them again."""
+
+    async def scenario() -> None:
+        objects = LargeObjects()
+        for number in range(100):
+            put(objects, f"tenant{number}", "0", 600 * KIB)
+        for _ in range(taken_before):
+            taken = await objects.take()
+            put(objects, taken.namespace, "0", 600 * KIB, version=taken.version + 1)
+        put(objects, "friend", "web", 32 * KIB)
+        assert await take(objects, 1) == ["friend/web"]
+
+    asyncio.run(scenario())
+
+
+def test_new_namespaces_without_end_pass_a_large_object_only_for_a_time() -> None:
+    async def scenario() -> None:
+        objects, decoded, new = LargeObjects(), 0, list[int]()
+        put(objects, "friend", "web", 600 * KIB)
+        for number in itertools.count():
+            put(objects, f"tenant{2 * number}", "0", 40 * KIB, version=decoded + 1)
+            put(objects, f"tenant{2 * number + 1}", "0", 40 * KIB, version=decoded + 1)
+            taken = await objects.take()
+            if taken.namespace == "friend":
+                break
+            decoded += len(taken.line)
+            new.append(taken.version)
+        assert max(new) <= 8 * 600 * KIB
+
+    with patch.object(large_objects, "PASSING_NAMESPACES_MAX", 8):
+        asyncio.run(scenario())
 
 
 def test_a_namespace_that_comes_back_waits_for_its_turn() -> None:

@@ -6,8 +6,8 @@
       │                                               ▼      │                                                    ▼
       └──all others──► decoded at once                unread ┘                    the reflector, as if it had just arrived
 
-Namespaces take turns, and the namespace with the most bytes loses lines, so that the objects of one delay no others. Large objects of a
-list are decoded there, too. The first list waits for those that count for others. A pod of a megabyte takes up to 100 ms of processor
+Namespaces have equal shares in bytes, small objects first, and the namespace with the most bytes loses lines, so that the objects of one
+delay no others. Large objects of a list are decoded there, too. The first list waits for those that count for others. A pod of a megabyte takes up to 100 ms of processor
 time to decode. A thread lets the event loop run every half millisecond, and rests between the pieces of a long list (`decode.rests`).
 """
 
@@ -32,9 +32,8 @@ Result = TypeVar("Result")
 LARGE_LINE_BYTES = LONG_SPEC_BYTES
 WAITING_BYTES_MAX = 64 * 1024 * 1024
 """Beyond this, the newest object of the namespace with the most bytes is read again later. The watch is read all the time."""
-TURN_BYTES = 512 * 1024
-"""A namespace has the turn until so many bytes of it were taken: one large object, or a dozen that are hardly large."""
-
+PASSING_NAMESPACES_MAX = 128
+"""More than there are objects of half a megabyte among those that wait."""
 RETRY_S = 1.0
 _REST_S = 0.1
 _REST_SHARE = 10
@@ -139,12 +138,17 @@ class _ByNamespace:
 
 
 class LargeObjects:
-    """Those that wait, and those that are to be read again. `generation`: what was taken in an earlier one is out of date."""
+    """Those that wait, and those that are to be read again. `generation`: what was taken in an earlier one is out of date.
+
+    Namespaces are served by fair queueing: next is the object that would end first if all waiting namespaces were decoded at the same
+    time, byte for byte. So a small object passes larger ones, and an object waits until each of the others has had as many bytes as it
+    has. New namespaces without end pass it only until `PASSING_NAMESPACES_MAX` times its bytes were decoded."""
 
     def __init__(self) -> None:
         self.generation = 0
         self._waiting, self._unread = _ByNamespace(), _ByNamespace()
-        self._turn = "", 0  # the namespace that has it, and the bytes that were taken
+        self._reached = 0.0  # how many bytes each namespace would have had that has waited all the time
+        self._begins: dict[str, float] = {}  # where the first object of each namespace begins on that scale
         self._changed = asyncio.Event()
 
     def put(self, key: str, version: int, metadata: Mapping[str, Any], line: bytes) -> None:
@@ -155,6 +159,8 @@ class LargeObjects:
             return
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         self._unread.remove(key)
+        if namespace not in self._waiting.bytes:
+            self._begins[namespace] = max(self._reached, self._begins.get(namespace, 0.0))
         self._waiting.put(LargeObject(key, namespace, name, version, line))
         while self._waiting.bytes_total > WAITING_BYTES_MAX and len(self._waiting) > 1:
             last = self._waiting.last(max(self._waiting.bytes, key=self._waiting.bytes.__getitem__))
@@ -172,21 +178,22 @@ class LargeObjects:
     def clear(self) -> None:
         """A list is complete, and has newer versions of all."""
         self.generation += 1
+        self._reached, self._begins = 0.0, {}
         self._waiting, self._unread = _ByNamespace(), _ByNamespace()
         self._changed.set()
 
     async def take(self) -> LargeObject:
-        """The one that waits longest in the namespace that has the turn."""
+        """The one that waits longest in the namespace that is next."""
         while not self._waiting:
             await self._next_change()
-        namespace = next(iter(self._waiting.namespaces()))
-        large = self._waiting.first(namespace)
-        self._waiting.remove(large.key)
-        taken = len(large.line) + (self._turn[1] if self._turn[0] == namespace else 0)
-        self._turn = namespace, taken
-        if taken >= TURN_BYTES:
-            self._waiting.end_turn(namespace)
-            self._turn = "", 0
+        waiting = self._waiting
+        firsts = [waiting.first(namespace) for namespace in waiting.namespaces()]
+        large = min(firsts, key=lambda each: self._begins[each.namespace] + len(each.line))
+        self._reached += len(large.line) / min(len(firsts), PASSING_NAMESPACES_MAX)
+        self._begins[large.namespace] = max(self._reached, self._begins[large.namespace] + len(large.line))
+        waiting.remove(large.key)
+        if not waiting:
+            self._reached, self._begins = 0.0, {}
         self._changed.set()
         return large
 
