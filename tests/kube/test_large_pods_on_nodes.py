@@ -192,6 +192,33 @@ def test_an_ended_pod_is_kept_without_what_placement_reads() -> None:
     assert (ended.full_name, ended.claims) == ("tenant/big", ())
 
 
+LONG = "x" * 9_000
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_an_ended_pod_is_kept_without_long_texts_that_no_policy_reads(field: str) -> None:
+    """They were kept until the API server deletes the pod: 256 KiB of annotations, and the names of 500 images."""
+    names = CountedNames(lambda: {"test": READS})
+    names.revision()
+    decode_line = pods_within(DECISION_BUDGET_DEFAULT, names).decode_line
+    assert decode_line is not None
+    containers = [{"name": f"c{number}", "image": f"{number}{LONG}:1"} for number in range(3)]
+    texts = {"other": LONG, "zz/mode": LONG, "app": "a", **{f"k{number}": "x" * 60 for number in range(200)}}
+    obj = on_a_node({"containers": containers}, **{field: texts})
+    running = kept_pod(obj)
+
+    obj["status"]["phase"] = "Succeeded"
+    event, decoded = decode_line(line(obj), None)
+
+    assert isinstance(event, PodUpdated)
+    ended, kept = event.pod.pod, getattr(event.pod.pod, field)
+    assert kept.items() < texts.items()
+    assert (kept["zz/mode"], kept["app"], "other" in kept, ended.images) == (LONG, "a", False, ())
+    assert 7_000 < sum(len(key) + len(text) for key, text in kept.items() if text != LONG) <= 8_192
+    assert (ended.dropped, decoded) == ({field, "images"}, None)
+    assert getattr(running, field) == texts and len(running.images) == 3
+
+
 @pytest.mark.parametrize("ip", ["", "10.0.0.7"])
 def test_every_host_port_of_a_large_pod_conflicts(ip: str) -> None:
     obj = on_a_node(HOSTILE_SPECS["host ports"](COUNT))

@@ -1,14 +1,15 @@
 """What is kept of pods with thousands of items, such as tolerations and terms, which take several times their JSON in memory.
 
 A pod that exceeds the budget of a decision without a node is decided about on no cluster: its items are dropped, and those of an
-ended pod beyond a quarter of the budget. So are hundreds of labels or annotations, and thousands of scheduling gates. A pod on a node,
-or nominated, counts for others: it is kept with as many of the items that others read as a quarter of the budget allows.
+ended pod beyond a quarter of the budget. So are hundreds of labels or annotations, thousands of scheduling gates, and long texts of an
+ended pod, which only totals over all pods read. A pod on a node, or nominated, counts for others: it is kept with as many of the items
+that others read as a quarter of the budget allows.
 `Pod.too_large` says why it is not decided about, and `Pod.dropped` of which fields items are missing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Any, TypeVar
 
 from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
@@ -64,7 +65,9 @@ _TOO_MANY_GATES = f"the pod has more than {_GATES_MAX} scheduling gates; it is s
 _COUNTED_PART = 4
 """An operation is about a byte of what is kept of a pod on a node: half a megabyte by default."""
 _IN_PART = "it counts in part for others"
-_TOO_MANY_ITEMS_ENDED = "the pod has ended, and has more items or labels than are kept"
+_TOO_MUCH_ENDED = "the pod has ended, and has more items, labels or texts than are kept"
+_ENDED_TEXT_MAX = 8 * 1024
+"""Characters of the labels of an ended pod, of its annotations, and of its images: nothing limits how many such pods there are."""
 _TOO_MANY_ITEMS_TO_COUNT = f"the pod has more items than the budget of a decision allows (settings: scheduling.decision_budget); {_IN_PART}"
 _TOO_MUCH_METADATA_TO_COUNT = f"the pod has more than {_METADATA_MAX} labels or annotations; {_IN_PART}"
 
@@ -90,8 +93,8 @@ def decode_without_unread_items(
         return observed, None
     pod, changes = observed.pod, _NO_CHANGES
     if role == "ended":
-        changes = _without_items(pod, decision_budget // _COUNTED_PART)
-        changes = changes and {**changes, "too_large": _TOO_MANY_ITEMS_ENDED}
+        changes = _without_items(pod, decision_budget // _COUNTED_PART) or _without_long_texts(pod, names)
+        changes = changes and {**changes, "too_large": _TOO_MUCH_ENDED}
     elif role == "pending":
         changes = _without_items(pod, decision_budget)
     elif observed.node or pod.too_large or _without_items(pod, decision_budget):
@@ -181,6 +184,22 @@ def _first_texts(texts: Mapping[str, str], keys: Sequence[str]) -> Mapping[str, 
     read = {key: texts[key] for key in keys if key in texts}
     others = ((key, text) for key, text in texts.items() if key not in read)
     return dict(islice(chain(read.items(), others), _METADATA_MAX))
+
+
+def _without_long_texts(pod: Pod, names: CountedNames) -> Mapping[str, Any]:
+    """The changes to an ended pod. Of its labels and annotations it keeps what policies read, and the shortest others."""
+    kept = dict[str, Any]()
+    for name in ("labels", "annotations"):
+        texts: Mapping[str, str] = getattr(pod, name)
+        sizes = {key: len(key) + len(text) for key, text in texts.items()}
+        if sum(sizes.values()) > _ENDED_TEXT_MAX:
+            shortest = sorted(sizes, key=sizes.__getitem__)
+            ends = accumulate(sizes[key] for key in shortest)
+            keys = [key for key, end in zip(shortest, ends, strict=True) if end <= _ENDED_TEXT_MAX]
+            kept[name] = {key: texts[key] for key in (*names.metadata_keys, *keys) if key in texts}
+    if sum(map(len, pod.images)) > _ENDED_TEXT_MAX:
+        kept["images"] = ()
+    return _changes(pod, kept, None)
 
 
 def _changes(pod: Pod, kept: Mapping[str, Any], message: str | None) -> Mapping[str, Any]:
