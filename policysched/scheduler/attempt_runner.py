@@ -18,8 +18,6 @@ popped ─► pods that a change of their namespace has not reached? ──a sli
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from policysched.cluster.devices.search_limits import (
     ATTEMPT_STEPS_MAX,
@@ -31,12 +29,10 @@ from policysched.cluster.devices.search_limits import (
     SearchAllowance,
 )
 from policysched.evaluate import NotCounted
-from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_preparation import AttemptPreparation
 from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.attempt_state import GangAttemptState
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.kept_nodes import KeptNodes
 from policysched.scheduler.gangs.pause import Pause
@@ -45,6 +41,7 @@ from policysched.scheduler.namespace_events import NamespaceEvents
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
+from policysched.scheduler.running_attempt import Attempt, FailedBeside, InterruptedAttempt
 from policysched.scheduler.steps import Steps
 
 _SEARCHING_MAX = 64
@@ -55,41 +52,6 @@ _INTERRUPTED_MAX = 8
 """Gangs whose attempts are interrupted at once. Each keeps an overlay."""
 _GANGS_SHARE = 4
 """Gangs that interrupt an attempt take at most so many times its cost: one after the other would keep it from its end."""
-_FailedBeside = list[tuple[PendingPod, int, bool]]
-
-
-@dataclass(slots=True)
-class _Attempt:
-    """`steps` are left; `prepares`: nothing was decided, a slice of the search of devices, of their selectors, of rules or of
-    totals over pods is over; `charges_policy_alone`: its time counts for the policy, but not for the namespace; `devices`: what
-    the search of devices may take. `cost`: of the steps before; `piece_cost`: of those since the last pause. `elapsed_ns`: see
-    `account_time`; `attempts_before`: of the entry; `pod`: its representative, which may be placed at the end; `was_interrupted`:
-    by others, of them gangs for `gangs_cost`; `refused`: see `Pause`. `has_failed`: of a gang, which an event may have queued again since,
-    or of a pod beside one, which backs off."""
-
-    entry: QueueEntry
-    steps: Steps[None]
-    attempts_before: int
-    pod: Pod
-    was_interrupted: bool = False
-    gangs_cost: int = 0
-    refused: set[QueueEntry] = field(default_factory=set)
-    cost: int = 0
-    piece_cost: int = 0
-    elapsed_ns: int = 0
-    prepares: bool = False
-    charges_policy_alone: bool = False
-    has_failed: bool = False
-    devices: SearchAllowance = field(default_factory=SearchAllowance)
-
-
-class _Interrupted(NamedTuple):
-    """The attempt of a gang that is paused, while that of another entry runs."""
-
-    attempt: _Attempt
-    pause: Pause
-    state: GangAttemptState
-    failed_beside: _FailedBeside
 
 
 class AttemptRunner:
@@ -110,14 +72,14 @@ class AttemptRunner:
         self._preparation = AttemptPreparation(core, enqueuer, namespace_events, pod_attempts)
         self._pod_attempts = pod_attempts
         self._gang_attempts = gang_attempts
-        self._attempt: _Attempt | None = None
+        self._attempt: Attempt | None = None
         self._pause: Pause | None = None
         self._interrupted: list[
-            _Interrupted
+            InterruptedAttempt
         ] = []  # the last one by `_attempt`, and each other by the next one
-        self._failed_beside: _FailedBeside = []
-        self._searching: dict[QueueEntry, _Attempt] = {}
-        self._last_run: _Attempt | None = None
+        self._failed_beside: FailedBeside = []
+        self._searching: dict[QueueEntry, Attempt] = {}
+        self._last_run: Attempt | None = None
         self._running: tuple[QueueEntry, int] | None = None  # and its attempts before
         self.has_attempted = False
 
@@ -170,8 +132,8 @@ class AttemptRunner:
             self._last_run = slice_
         return payer is not None
 
-    def _slice_for(self, entry: QueueEntry) -> _Attempt:
-        return _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)
+    def _slice_for(self, entry: QueueEntry) -> Attempt:
+        return Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod, prepares=True)
 
     def attempt(self, entry: QueueEntry, cost_max: int | None, now_ns: int) -> None:
         """Begin the attempt of a detached entry."""
@@ -186,7 +148,7 @@ class AttemptRunner:
                 raise AssertionError(f"{entry} is neither a pod nor a gang")
         earlier = self._searching.get(entry)
         self._run(
-            _Attempt(
+            Attempt(
                 entry,
                 steps,
                 entry.attempts,
@@ -237,7 +199,7 @@ class AttemptRunner:
         if entry is not None and self._awaits_slice(entry, now_ns):
             return
         if entry is not None:
-            self._last_run = _Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod)
+            self._last_run = Attempt(entry, self._nothing(), entry.attempts, entry.representative_pod)
             self._running = entry, entry.attempts
             self._last_run.has_failed = pause.decide(entry, now_ns)
             if pause.interrupts:
@@ -245,15 +207,16 @@ class AttemptRunner:
                 self._interrupt(attempt, pause)
                 self._begin(entry, cost_max, now_ns, may_change=True)
             return
+        attempt.lost_count = pause.lost_count
         self._end_pause()
         others_wait = self._core.queue.has_active or any(each[2] for each in self._failed_beside)
         self._gang_attempts.resume(now_ns, cluster_changed=pause.cluster_changed, others_wait=others_wait)
         attempt.piece_cost = 0
         self._run(attempt, cost_max)
 
-    def _interrupt(self, attempt: _Attempt, pause: Pause) -> None:
+    def _interrupt(self, attempt: Attempt, pause: Pause) -> None:
         state, failed = self._gang_attempts.state, self._failed_beside
-        self._interrupted.append(_Interrupted(attempt, pause, state, failed))
+        self._interrupted.append(InterruptedAttempt(attempt, pause, state, failed))
         self._attempt, self._pause, self._failed_beside = None, None, []
         self._core.kept_nodes = self._kept_nodes()
 
@@ -320,7 +283,7 @@ class AttemptRunner:
             self._end_interruption()
             self.requeue(now_ns)
 
-    def _run(self, attempt: _Attempt, cost_max: int | None) -> None:
+    def _run(self, attempt: Attempt, cost_max: int | None) -> None:
         """Run the attempt until it ends, pauses, or has cost this much (None: until it ends)."""
         self._attempt, attempt.entry.state = None, QueueState.DETACHED
         self._last_run, self._running = attempt, (attempt.entry, attempt.attempts_before)
@@ -375,7 +338,7 @@ class AttemptRunner:
                 self._end_interruption()
             entry.state, entry.attempts = QueueState.DETACHED, attempts_before + 1
             if self._last_run is None or self._last_run.entry is not entry:
-                self._last_run = _Attempt(entry, self._nothing(), attempts_before, entry.representative_pod)
+                self._last_run = Attempt(entry, self._nothing(), attempts_before, entry.representative_pod)
             self._errors.park(entry, error, now_ns)
 
     @property
@@ -383,7 +346,7 @@ class AttemptRunner:
         running, states = self._running, (QueueState.DETACHED, QueueState.ATTEMPTING)
         return running if running is not None and running[0].state in states else None
 
-    def _pauses(self, attempt: _Attempt) -> bool:
+    def _pauses(self, attempt: Attempt) -> bool:
         """Whether a piece of a gang's search is over, so that the attempt pauses."""
         limits, search, gang = self._core.limits, self._gang_attempts.pausable_search, attempt.entry
         if search is None or not isinstance(gang, QueuedGang):
@@ -396,6 +359,10 @@ class AttemptRunner:
         overtaking = attempt.cost >= limits.gang_head_start_cost
         may_nest = len(self._interrupted) < _INTERRUPTED_MAX
         may_nest &= attempt.gangs_cost <= _GANGS_SHARE * attempt.cost
+        if attempt.cost >= limits.gang_head_start_cost // 2 and not attempt.is_late:
+            attempt.is_late = True
+            attempt.refused.clear()
+            self._return_preemptors()
         self._core.queue.pause_beside(gang)
         self._pause = Pause(
             self._core,
@@ -407,6 +374,8 @@ class AttemptRunner:
             overtaking,
             attempt.devices,
             may_nest,
+            attempt.is_late,
+            attempt.lost_count,
             attempt.refused,
         )
         return True
@@ -416,6 +385,13 @@ class AttemptRunner:
             self._failed_beside += self._pause.failed
             self._core.queue.attempting.remove(self._pause.gang)
         self._pause = None
+
+    def _return_preemptors(self) -> None:
+        """They waited for the members to keep their nodes."""
+        failed = self._failed_beside
+        self._failed_beside = [each for each in failed if each[2]]
+        self._return_failed()
+        self._failed_beside = [each for each in failed if not each[2]]
 
     def _return_failed(self) -> None:
         """The attempt is over: nothing passes the pods that failed beside it any more, if it was not for an error since."""
@@ -429,7 +405,7 @@ class AttemptRunner:
     def _nothing() -> Steps[None]:
         yield from ()
 
-    def _give_up(self, attempt: _Attempt, now_ns: int) -> None:
+    def _give_up(self, attempt: Attempt, now_ns: int) -> None:
         """The search is of no use any more. The gang is attempted again after its backoff, unless it was requeued."""
         self._end_pause()
         self._attempt, self._last_run, attempt.has_failed = None, attempt, True

@@ -9,7 +9,7 @@ from policysched.cluster.devices.device_overlay import DeviceOverlay
 from policysched.evaluate import Overlay
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.gangs import pause as pauses
+from policysched.scheduler.gangs import lost_nodes
 from policysched.scheduler.gangs.pause import Pause
 from tests.builders import node, pod
 from tests.devices import asking, claim, claiming, device_class, device_slice, given, gpu
@@ -352,7 +352,7 @@ def _beside_none(self: Overlay, choice: Any, on: Any, *, same_slices: bool) -> b
 @pytest.mark.parametrize(
     ("holder", "part", "planted", "check"),
     [
-        (pauses, "keeps_devices", _keeps_all, check_device_is_taken),
+        (lost_nodes, "keeps_devices", _keeps_all, check_device_is_taken),
         (Overlay, "still_has", _beside_none, check_shares_are_summed_up),
         (DeviceOverlay, "changes_since", lambda *_: set(), check_all_devices_are_used),
     ],

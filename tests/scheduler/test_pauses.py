@@ -16,7 +16,7 @@ from policysched.model.pods import Pod, Toleration
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
-from policysched.scheduler.gangs import gang_attempt
+from policysched.scheduler.gangs import gang_attempt, lost_nodes
 from policysched.scheduler.gangs.counted_members import CountedMembers
 from policysched.scheduler.gangs.gang_overlay import present_overlay
 from policysched.scheduler.gangs.pause import Pause
@@ -671,7 +671,7 @@ def test_the_rules_of_many_members_are_not_lowered_at_once_after_a_pause(
 
 
 def test_members_whose_rules_are_lowered_at_once_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pause, "_is_lowered", lambda *_: True)
+    monkeypatch.setattr(lost_nodes, "_is_lowered", lambda *_: True)
 
     with pytest.raises(AssertionError, match="lowered at once"):
         check_rules_that_are_not_kept(monkeypatch)

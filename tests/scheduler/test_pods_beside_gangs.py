@@ -297,23 +297,34 @@ def test_a_pod_that_would_take_a_node_of_members_waits_after_a_lost_attempt(wait
     assert "p" not in scheduler.placements()
 
 
-def test_an_attempt_that_an_interruption_took_a_node_from_begins_again() -> None:
-    scheduler = beside_a_gang(LAYERED + "filter node_affinity\n")
+def beside_a_pod_that_takes_the_node_of_a_member(*, cpu: str) -> tuple[Rig, str]:
+    scheduler = beside_a_gang(LAYERED + "filter node_affinity\n", cpu=cpu)
     while len(attempts_pause(scheduler).search.fits) < 3:
         decide_until_pause(scheduler)
     taken = attempts_pause(scheduler).search.fits[0][1].node
-    entry = next(iter(scheduler.scheduler.core.gangs))
+    scheduler.observe(pod("p", scheduler="plain", cpu=cpu, node_selector={"name": taken}))
+    return scheduler, taken
 
-    scheduler.observe(pod("p", scheduler="plain", cpu="2", node_selector={"name": taken}))
-    for _ in range(5):
-        scheduler.commands += scheduler.scheduler.decide(scheduler.now_ns)
 
+def test_a_member_that_an_interruption_took_the_node_from_is_placed_anew() -> None:
+    """Before, the attempt was lost, and began again after the backoff of the gang."""
+    scheduler, taken = beside_a_pod_that_takes_the_node_of_a_member(cpu="3")
+
+    scheduler.settle()
+
+    assert scheduler.placements()["p"] == taken
+    assert len(scheduler.placements()) == 9
+
+
+def test_a_gang_without_room_for_a_member_that_lost_its_node_starts_once_there_is_room() -> None:
+    scheduler, taken = beside_a_pod_that_takes_the_node_of_a_member(cpu="2")
+
+    scheduler.settle()
     assert scheduler.placements() == {"p": taken}
-    assert entry.keeps_nodes
+
     scheduler.observe(node("n9", cpu="2"))
     scheduler.pass_time(5)
     assert len(scheduler.placements()) == 9
-    assert not entry.keeps_nodes
 
 
 def test_a_gang_that_lost_an_attempt_keeps_its_nodes_after_it_has_yielded_too() -> None:

@@ -193,7 +193,7 @@ def test_a_pod_gets_no_volume_of_a_member() -> None:
     [
         (VolumeCache, "still_has", lambda *_: True, check_volume_is_taken),
         (
-            pause,
+            gang_overlay,
             "add_member",
             lambda overlay, pod, success: overlay.add_pod(pod.pod, success.node),
             check_overlay_is_made_again,

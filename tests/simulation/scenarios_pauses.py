@@ -40,7 +40,7 @@ async def a_pod_takes_the_room_that_a_member_wanted_beside_it(world: Scenario) -
 
 
 async def an_interrupting_pod_takes_the_node_of_a_member(world: Scenario) -> None:
-    """Its attempt is as if there were no gang. The gang begins again, and waits for room."""
+    """Its attempt is as if there were no gang. The gang waits for room for that member."""
     await _decide_beside_a_gang(world, cpu_of_node="1200m", plain=LAYERED, piece_cost=30)
     await world.until(lambda: world.nodes_by_pod()["web"], "the interrupting pod")
     await world.check_at_rest()

@@ -12,8 +12,8 @@ earlier one, but for members of one equivalence class in exchange, is not tried 
 members in vain or again. Before each evaluation the attempt may pause, if the trial can follow the cluster.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Protocol, TypeVar
 
@@ -31,6 +31,8 @@ a node, too, which count for nothing else and take about 1 ms each where they ev
 _PLACE_AGAIN_COST = 5
 _SKIP_COST = 1
 _HAS_LEFT = AttemptFailure("Unschedulable", "", 0, {}, frozenset(), None)
+_OTHERS_FIRST = replace(_HAS_LEFT)
+"""Members before it have lost their nodes."""
 
 Value = TypeVar("Value")
 Fits = list[tuple[PendingPod, AttemptSuccess]]
@@ -44,7 +46,10 @@ class PlacementTrial(Protocol):
 
     def pause(self, pod: PendingPod) -> Steps[bool]:
         """The attempt may pause before the member is evaluated. Returns whether the cluster has changed: members that failed may
-        fit now. Those that are placed still have their nodes, or the attempt is given up."""
+        fit now. Those that are placed still have their nodes, but for those of `take_lost`, or the attempt is given up."""
+
+    def take_lost(self) -> Collection[PodUid]:
+        """The members that have lost their nodes since the last call: they are not on the trial any more."""
 
     def is_pending(self, pod: PendingPod) -> bool:
         """False: the member left in a pause."""
@@ -159,7 +164,9 @@ class BacktrackingSearch:
             result = yield from self._evaluate(pod, choice)
             if result is None:
                 return None
-            if isinstance(result, AttemptSuccess):
+            if result is _OTHERS_FIRST:
+                choice = _Choice()
+            elif isinstance(result, AttemptSuccess):
                 if self._is_new(pod, result.node):
                     choice.result = yield from trial.place(pod, result)
                     self._choices.append(choice)
@@ -194,6 +201,9 @@ class BacktrackingSearch:
             return failure
         if (yield from self.trial.pause(pod)):
             self._failures.clear()
+        if lost := self.trial.take_lost():
+            self._place_again(lost)
+            return _OTHERS_FIRST
         if not self.trial.is_pending(pod):
             return _HAS_LEFT
         cost_left = limit.cost_left
@@ -243,6 +253,20 @@ class BacktrackingSearch:
                 choice.result = None
                 return choice, member, result
         return None
+
+    def _place_again(self, lost: Collection[PodUid]) -> None:
+        """These members are next. They cost nothing of the limit, as when they were placed first."""
+        choices = list(zip(self.members, self._choices, strict=False))
+        again = [(member, choice) for member, choice in choices if member.uid in lost]
+        kept = [(member, choice) for member, choice in choices if member.uid not in lost]
+        for member, choice in again:
+            assert choice.result is not None, f"{member} has no node"
+            self._placed_count -= 1
+            self._state -= self._hash(member, choice.result.node)
+        others = self.members[len(choices) :]
+        self.members = [*(member for member, _ in kept), *(member for member, _ in again), *others]
+        self._choices = [choice for _, choice in kept]
+        self.limit.depth = min(self.limit.depth, len(kept))
 
     def _rebuild_trial(self) -> Steps[None]:
         self.trial.reset()

@@ -7,7 +7,6 @@ nowhere the others are skipped, and the attempt ends as soon as too few members 
 members that do not fit in queue order are tried again, the most demanding first (`backtracking`).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -15,8 +14,6 @@ from policysched.evaluate import TopologyDomain
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import (
-    AttemptSuccess,
-    again_if_outdated,
     continue_device_search,
     devices_go_on_at_once,
     reject_over_budget,
@@ -24,7 +21,8 @@ from policysched.scheduler.attempt_result import (
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.attempt_state import GangAttemptState
 from policysched.scheduler.gangs.backtracking import BacktrackingSearch, BacktrackLimit
-from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain, neighbour_domains
+from policysched.scheduler.gangs.domain_search import DomainSearch
+from policysched.scheduler.gangs.gang_domains import candidate_domains, closest_domain
 from policysched.scheduler.gangs.gang_limits import (
     DomainBudget,
     over_budget_message,
@@ -34,7 +32,7 @@ from policysched.scheduler.gangs.gang_limits import (
     unless_cut_off,
     unless_refused,
 )
-from policysched.scheduler.gangs.gang_overlay import gang_overlay, nodes_of, present_overlay, present_quotas
+from policysched.scheduler.gangs.gang_overlay import nodes_of
 from policysched.scheduler.gangs.gang_parking import GangParking
 from policysched.scheduler.gangs.gang_preemption import preempt_for_gang
 from policysched.scheduler.gangs.gang_reclaim import GangReclaim
@@ -45,11 +43,10 @@ from policysched.scheduler.gangs.gang_search_result import (
     remember_domains,
     wanted,
 )
-from policysched.scheduler.gangs.member_classes import EvaluatedClasses, MemberKeys, member_equivalence_keys
+from policysched.scheduler.gangs.member_classes import MemberKeys, member_equivalence_keys
 from policysched.scheduler.gangs.member_devices import search_devices_of_members
-from policysched.scheduler.gangs.member_order import members_in_attempt_order, most_demanding_first
+from policysched.scheduler.gangs.member_order import most_demanding_first
 from policysched.scheduler.gangs.member_trial import MemberTrial
-from policysched.scheduler.gangs.neighbours import Neighbours
 from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
@@ -376,75 +373,12 @@ class GangAttempts:
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
-        core, search = self._core, self._new_result(gang, domain, removed, usage)
-        members, vacancies, needed = members_in_attempt_order(core, gang), gang.vacancies, gang.needed_count
-        equivalence_keys = yield from self._equivalence_keys(gang)
-        pending_by_class = Counter(equivalence_keys.values())
-        possible, evaluated = len(members), EvaluatedClasses()
-        neighbours, has_preferred = Neighbours(core, gang), any(not level.required for level in gang.levels)
-        overlay = gang_overlay(core, gang)
-        search.overlay = overlay
-        for uid in search.victims:
-            overlay.remove_pod(uid)
-        trial = core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
-        if usage is not None:
-            trial = usage.trial()
-        for pod in members:
-            if vacancies is not None and len(search.fits) >= vacancies:
-                break  # the maximum is reached
-            if search.reclaims and len(search.fits) >= gang.evicting_count:
-                break
-            if possible < needed or self._is_cut_off:
-                break
-            if equivalence_keys[pod.uid] in search.failures:
-                continue
-            refusal = None if trial is None else core.quotas.refusal(pod.pod, trial)
-            if refusal is not None:
-                search.add_refusal(equivalence_keys[pod.uid], refusal)
-                possible -= pending_by_class[equivalence_keys[pod.uid]]
-                continue
-            operations = core.evaluator.decision_cost(pod.pod)
-            nearest = neighbours.nearest_node(pod.pod) if has_preferred else None
-            around = () if nearest is None else neighbour_domains(gang.levels, nearest, domain)
-            self._pauses.search = search
-            pauses_before = self._pauses.count
-            class_cost = evaluated.cost(equivalence_keys[pod.uid], len(search.fits))
-            yield class_cost + evaluation_cost(len(core.cache.nodes), operations)
-            yield from lower_rules(core, pod, self._pauses.now_ns)
-            self._pauses.search, now_ns = None, self._pauses.now_ns
-            if self._pauses.cluster_changed:
-                self._pauses.cluster_changed = False
-                overlay = search.overlay = yield from present_overlay(core, gang, search)
-                trial = trial if search.reclaims else present_quotas(core, gang, search)
-            if gang.pending_members.get(pod.uid) is not pod:  # it left in a pause
-                pending_by_class[equivalence_keys[pod.uid]] -= 1
-                possible -= 1
-                continue
-            if self._pauses.count > pauses_before and trial is not None:
-                refusal = core.quotas.refusal(pod.pod, trial)
-                if refusal is not None:
-                    search.add_refusal(equivalence_keys[pod.uid], refusal)
-                    possible -= pending_by_class[equivalence_keys[pod.uid]]
-                    continue
-            yield from self._pod_attempts.warm_up(pod, now_ns, overlay)
-            for nodes in (*around, domain):
-                search.operations += operations
-                search.evaluations += 1
-                if nodes is not domain:
-                    yield evaluation_cost(len(core.cache.nodes), operations)
-                result = self._pod_attempts.evaluate(pod, overlay, now_ns, nodes)
-                if isinstance(result, AttemptSuccess):
-                    break
-            if isinstance(result, AttemptSuccess):
-                neighbours.add(pod.pod, result.node)
-                if trial is not None:
-                    trial.add(core.quotas.charge_of(pod.pod))
-                prebind_work = self._pod_attempts.add_to_overlay(pod, result.node, overlay, now_ns)
-                if prebind_work is not None:
-                    result = replace(result, prebind_work=prebind_work)
-                search.fits.append((pod, result))
-                pending_by_class[equivalence_keys[pod.uid]] -= 1
-            else:
-                search.failures[equivalence_keys[pod.uid]] = again_if_outdated(core, result, now_ns)
-                possible -= pending_by_class[equivalence_keys[pod.uid]]
-        return search
+        search, keys = (
+            self._new_result(gang, domain, removed, usage),
+            (yield from self._equivalence_keys(gang)),
+        )
+        return (
+            yield from DomainSearch(
+                self._core, self._pod_attempts, gang, keys, search, usage, self._pauses
+            ).run()
+        )

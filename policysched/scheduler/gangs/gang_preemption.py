@@ -7,7 +7,7 @@
 For a gang with a topology key the domains are tried one by one, and the least disruptive placement is taken.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -266,6 +266,9 @@ class _EvictingTrial:
         del pod
         yield from ()
         return False
+
+    def take_lost(self) -> Collection[PodUid]:
+        return ()
 
     def is_pending(self, pod: PendingPod) -> bool:
         del pod

@@ -35,6 +35,9 @@ class GangSearchResult:
 
     fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
+    lost: list[tuple[PendingPod, AttemptSuccess]] = field(
+        default_factory=list
+    )  # in a pause: to be placed anew
     domain: TopologyDomain | None = None  # the topology domain that was searched
     refusal: QuotaRefusal | None = None  # the first one of a member by a quota
     refused_at: set[QuotaNode] = field(default_factory=set)  # by whichever quotas members were refused
@@ -63,6 +66,11 @@ class GangSearchResult:
     def is_of_nodes(self) -> bool:
         """Whether nodes were searched: neither a limit nor the quotas refused the gang before."""
         return self.wanted is not None
+
+    def take_lost(self) -> Sequence[tuple[PendingPod, AttemptSuccess]]:
+        """The members that have lost their nodes since the last call."""
+        lost, self.lost = self.lost, []
+        return lost
 
     def add_refusal(self, equivalence_key: Hashable, refusal: QuotaRefusal) -> None:
         """The quotas do not admit the members of a class beside those that have a node."""

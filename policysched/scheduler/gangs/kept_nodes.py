@@ -37,7 +37,11 @@ class KeptNodes:
         may_reclaim = (
             entry.policy in self.core.quotas.accounts and self.core.plan(entry.policy).allows_preemption
         )
-        if not (may_reclaim or self.pauses[0].may_preempt(entry)):
+        may_preempt = self.pauses[0].may_preempt(entry)
+        if not any(
+            (may_reclaim and pause.puts_off_reclaim(entry)) or (may_preempt and pause.keeps_nodes_from(entry))
+            for pause in self.pauses
+        ):
             return False
         if isinstance(entry, PendingPod):
             self.pauses[0].back_off(entry, now_ns, may_preempt=True)

@@ -1,9 +1,10 @@
 """A hypothetical cluster on which members of a gang are placed and taken back, with the quotas that they use."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from policysched.evaluate import NodeSelection, Overlay, TopologyDomain
+from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptFailure, AttemptSuccess, reject_for_quota
@@ -84,6 +85,13 @@ class MemberTrial:
         if pauses.count:
             yield from self._attempts.warm_up(pod, pauses.now_ns, self._overlay)
         return has_changed
+
+    def take_lost(self) -> Collection[PodUid]:
+        lost = self._search.take_lost()
+        if self._search.reclaims and self._quotas is not None:
+            for pod, _ in lost:
+                self._quotas.add(self._core.quotas.charge_of(pod.pod), -1)
+        return {pod.uid for pod, _ in lost}
 
     def is_pending(self, pod: PendingPod) -> bool:
         return self._gang.pending_members.get(pod.uid) is pod

@@ -2,12 +2,12 @@
 
     a pod ─► a node beside the members? ── yes ─► also fits there without them? ── yes ─► assumed
                    └── no ─► a node without them? ── no ─► backs off
-                                   └── yes ─► waits, with those behind it, for the end of the attempt
+                                   └── yes ─► waits, with those behind it. Late in the attempt: interrupts it, and members are placed anew
 
 The members are on an overlay, and their victims are not: nothing of the gang is in effect, and it may end without a placement. So a pod needs a
 node that takes it in both cases, as with nominated pods, and the quotas must admit it in both. The result is one that single decisions could
 have had, in the order: members placed before the pause, pods, later members. Where an event changes the node of a member or a pod there,
-or brings a pod there, the member must still fit: a gang is not bound to nodes that are known to refuse it.
+or brings a pod there, the member must still fit, or is placed anew: a gang is not bound to nodes that are known to refuse it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,23 +24,18 @@ from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess, rejected_early
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_overlay import (
-    add_member,
-    gang_overlay,
     present_overlay,
     present_victims,
-    remove_victims,
     with_nominations_of,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
-from policysched.scheduler.gangs.member_devices import keeps_devices, same_but_devices
+from policysched.scheduler.gangs.lost_nodes import lose_nodes
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import VISITS_PER_PIECE, Steps, evaluation_cost, run_to_completion
 
-_KEEPS_DEVICES_COST = 5
-"""About 50 µs, where devices changed that the member could use."""
 _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, ...]]
 """The nominated pods with their nodes, and the holds on capacity."""
 
@@ -49,7 +44,8 @@ _Nominations = tuple[tuple[tuple[PodUid, NodeName | None], ...], tuple[object, .
 class Pause:
     """`cost_left`: what decisions about others may cost. `overtaking`: whether pods behind the gang in its policy are
     decided too; `may_nest`: gangs may interrupt the attempt, but those that were `refused`, as they would take nodes of its members.
-    `search`: with the members that have a node on the overlay. `devices`: what the attempt may spend on the search for them."""
+    `is_late`: whether members may lose their nodes to others; so many have in the attempt: `lost_count`. `search`: with the members that
+    have a node on the overlay. `devices`: what the attempt may spend on the search for them."""
 
     core: SchedulerCore
     pod_attempts: PodAttempts
@@ -60,6 +56,8 @@ class Pause:
     overtaking: bool
     devices: SearchAllowance
     may_nest: bool = True
+    is_late: bool = False
+    lost_count: int = 0
     refused: set[QueueEntry] = field(default_factory=set)
     cluster_changed: bool = False
     interrupts: bool = False
@@ -191,50 +189,46 @@ class Pause:
         since, stamp = self._devices_stamp, self.core.cache.devices.stamps.last
         if not changed and stamp == since:
             return True
-        overlay, domain = gang_overlay(self.core, self.gang), self.search.domain
-        yield from remove_victims(self.core, overlay, self.search)
-        for index, (pod, success) in enumerate(self.search.fits):
-            if index % VISITS_PER_PIECE == VISITS_PER_PIECE - 1:
-                yield VISITS_PER_PIECE
-            if stamp != since and uses_devices(pod.pod):
-                yield _KEEPS_DEVICES_COST
-                if not keeps_devices(self.core, pod.pod, success, overlay, since):
-                    return False
-            if success.node in changed:
-                if domain is not None and not domain.has(self.core.cache.nodes[success.node].labels):
-                    return False
-                yield evaluation_cost(len(self.core.cache.nodes), self.core.evaluator.decision_cost(pod.pod))
-                if not self._is_lowered(pod, now_ns):
-                    return False  # to lower the rules of many members at once takes seconds: a new search has steps
-                if uses_devices(pod.pod):
-                    yield from self.pod_attempts.warm_up(pod, now_ns, overlay)
-                result = self.pod_attempts.evaluate(pod, overlay, now_ns, OneNode(success.node))
-                if not isinstance(result, AttemptSuccess):
-                    return False
-                work = self.pod_attempts.prebind_work(pod, success.node, overlay, now_ns)
-                if not same_but_devices(success.prebind_work, work):
-                    return False  # other volumes are left there
-            add_member(overlay, pod, success)
+        since_change, search = None if stamp == since else since, self.search
+        lost_count = yield from lose_nodes(
+            self.core, self.pod_attempts, self.gang, search, changed, since_change, now_ns
+        )
+        if lost_count:
+            if search.evicts or not self._may_lose:
+                return False
+            self.lost_count += lost_count
+            self.cluster_changed, self._judged_by = True, None
+            self.gang.keeps_nodes |= not self._may_lose
         self._devices_stamp = stamp
         self._nominated_to.clear()
-        self._seen |= {name: self._look_at(name) for name in changed}
-        self._pods = {pod.uid: pod.pod for pod, _ in self.search.fits}
+        self._pods = {pod.uid: pod.pod for pod, _ in search.fits}
+        seen = self._seen | {name: self._look_at(name) for name in changed}
+        self._seen = {success.node: seen[success.node] for _, success in search.fits}
         return True
+
+    @property
+    def _may_lose(self) -> bool:
+        """Whether so few members have lost their nodes in the attempt that it is not much longer for that."""
+        return self.lost_count < len(self.gang.pending_members)
+
+    def gives_way_to(self, entry: QueueEntry) -> bool:
+        """Whether it may take nodes of members: these have kept them for long enough. None of a lower priority may."""
+        return self.is_late and self._may_lose and entry.priority >= self.gang.priority
+
+    def keeps_nodes_from(self, entry: QueueEntry) -> bool:
+        return self.gang.keeps_nodes and not self.gives_way_to(entry)
+
+    def puts_off_reclaim(self, entry: QueueEntry) -> bool:
+        """Without their quota all members would lose their nodes."""
+        is_of_policy = entry.policy == self.gang.policy
+        return self.gang.keeps_nodes and (is_of_policy or not self.gives_way_to(entry))
 
     def _has_changed(self, pod: PendingPod) -> bool:
         before = self._pods[pod.uid]
         return before is not pod.pod and before != pod.pod
 
-    def _is_lowered(self, pod: PendingPod, now_ns: int) -> bool:
-        """Whether the rules with the pod's layers are at hand, as after `warm_up` unless others displaced them."""
-        plan, evaluator = self.core.plan(pod.policy), self.core.evaluator
-        return not plan.program.layers or plan.is_lowered(
-            evaluator.active_layers(plan, pod.pod, now_ns=now_ns, facts=pod.facts)
-        )
-
     def _look_at(self, name: NodeName) -> tuple[Node, dict[PodUid, Pod]]:
-        cache = self.core.cache
-        return cache.nodes[name], dict(cache.ledger.usage(name).pods)
+        return self.core.cache.nodes[name], dict(self.core.cache.ledger.usage(name).pods)
 
     def note_changes(self) -> None:
         """The cluster may have changed."""
@@ -256,11 +250,9 @@ class Pause:
 
     def _current_nominations(self) -> _Nominations:
         """What the overlay has beside the members."""
-        core = self.core
-        return (
-            tuple((uid, nomination.nominated_node) for uid, nomination in core.cache.nominated.items()),
-            tuple(core.capacity_holds.items()),
-        )
+        nominated = self.core.cache.nominated.items()
+        nodes = tuple([(uid, nomination.nominated_node) for uid, nomination in nominated])
+        return nodes, tuple(self.core.capacity_holds.items())
 
     def next_entry(self, others: Sequence["Pause"] = ()) -> QueueEntry | None:
         """The next pod to decide, or gang to attempt; None: the attempt continues. `others`: those that this attempt interrupts."""
@@ -270,12 +262,8 @@ class Pause:
         namespaces = {gang.namespace for gang, _ in beside}
 
         def may_interrupt(gang: QueueEntry) -> bool:
-            return (
-                self.may_nest
-                and not self.search.evicts
-                and gang.namespace not in namespaces
-                and gang not in self.refused
-            )
+            may_nest = self.may_nest and not self.search.evicts
+            return may_nest and gang.namespace not in namespaces and gang not in self.refused
 
         return self.core.queue.pop_beside(beside, self._waiting_policies, may_interrupt)
 
@@ -302,7 +290,7 @@ class Pause:
             return False
         may_reclaim = refusal is not None and refusal.account.plan.allows_preemption
         if may_reclaim or not self._can_be_decided(pod):
-            self.interrupts = not self.search.evicts and not (may_reclaim and self.gang.keeps_nodes)
+            self.interrupts = not (self.search.evicts or (may_reclaim and self.puts_off_reclaim(pod)))
             if not self.interrupts:
                 self._wait(pod)
             return False
@@ -318,15 +306,23 @@ class Pause:
         alone = None if early is not None else attempts.evaluate(pod, None, now_ns)
         if isinstance(alone, AttemptSuccess):
             pod.attempts -= 1
-            self._wait(pod)
+            self.interrupts = self._may_take_node(pod)
+            if not self.interrupts:
+                self._wait(pod)
             return False
         may_preempt = alone is not None and alone.node_count > 0 and self.may_preempt(pod)
-        if may_preempt and not (self.gang.keeps_nodes or self.search.evicts):
+        if may_preempt and not (self.keeps_nodes_from(pod) or self.search.evicts):
             pod.attempts -= 1
             self.interrupts = True
             return False
         self.back_off(pod, now_ns, may_preempt=may_preempt)
         return True
+
+    def _may_take_node(self, pod: PendingPod) -> bool:
+        """Of a member, not its quota: then all would lose their nodes."""
+        quotas = self._quotas_for(pod)
+        is_admitted = quotas is None or self.core.quotas.refusal(pod.pod, quotas) is None
+        return is_admitted and self.gives_way_to(pod) and not self.search.evicts
 
     def back_off(self, pod: PendingPod, now_ns: int, *, may_preempt: bool) -> None:
         """No node takes the pod."""
@@ -400,7 +396,8 @@ class Pause:
 
     def takes_nodes(self, placed: Sequence[tuple[PendingPod, NodeName]], now_ns: int) -> Steps[bool]:
         """Whether pods of an attempt that interrupts this one would take what the members have: they do not fit beside them, the quotas
-        do not admit them beside them, or both reserve volumes or devices."""
+        do not admit them beside them, or both reserve volumes or devices. If members give way, what costs single ones their nodes does
+        not count."""
         core, search, attempts = self.core, self.search, self.pod_attempts
         reserves = any(success.prebind_work is not None for _, success in search.fits)
         self.note_changes()
@@ -412,12 +409,14 @@ class Pause:
             overlay.remove_pod(value.uid)
         try:
             for pod, node in placed:
-                if reserves and (pod.pod.claims or uses_devices(pod.pod)):
+                if reserves and (pod.pod.claims or (uses_devices(pod.pod) and not self.gives_way_to(pod))):
                     return True
                 if usage is not None and pod.policy == self.gang.policy:
                     if core.quotas.refusal(pod.pod, usage) is not None:
                         return True
                     usage.add(core.quotas.charge_of(pod.pod))
+                if self.gives_way_to(pod):
+                    continue
                 yield evaluation_cost(len(core.cache.nodes), core.evaluator.decision_cost(pod.pod))
                 with self._overlay_for(pod, added) as seen:
                     yield from attempts.warm_up(pod, now_ns, seen)
@@ -433,8 +432,8 @@ class Pause:
         return False
 
     def note_placed(self, pods: Iterable[PendingPod]) -> None:
-        """They take no nodes of the members, which need not be evaluated again for them."""
-        self._beside |= {pod.uid: pod.pod for pod in pods}
+        """They take no nodes of the members, unless these give way to them, so these need not be evaluated again."""
+        self._beside |= {pod.uid: pod.pod for pod in pods if not self.gives_way_to(pod)}
 
     def _overlay_for(
         self, pod: PendingPod, beside: Collection[PodUid] = ()
