@@ -302,7 +302,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
     PlantedBug(gangs_are_placed_partially, r"partial gang", seed=5),
     PlantedBug(columns_miss_a_cordon, r"the plan (finds|selects|counts)", seed=3),
     PlantedBug(a_deleted_node_stays_in_the_cache, r"in the cache, but not on the API server", seed=2),
-    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=35),
+    PlantedBug(nominations_are_never_cleared, r"is nominated to .*, where no pod terminates", seed=3),
     PlantedBug(capacity_holds_never_expire, r"is still held$", seed=31, profile=_kubelets_reject_pods),
     PlantedBug(a_deleted_pod_requeues_nothing, r"(is|are) pending and the reference finds", seed=9),
     PlantedBug(a_watch_skips_changes_after_410_gone, r"missing from the cache", seed=36),
@@ -373,7 +373,7 @@ PLANTED_BUGS: tuple[PlantedBug, ...] = (
         disruption_budgets_are_ignored, r"which violates a budget", seed=21, profile=_preemptions_with_budgets
     ),
     PlantedBug(a_first_hold_evicts_pods, r"of which none is needed", seed=721, profile=_kubelets_reject_pods),
-    PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=12),
+    PlantedBug(more_pods_are_evicted_than_needed, r"of which .* is not needed", seed=21),
     PlantedBug(
         a_preemptor_is_not_requeued_after_its_evictions, r"is pending and the reference finds", seed=14
     ),
