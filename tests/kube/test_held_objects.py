@@ -1,7 +1,7 @@
 """A reflector that holds what it reads until it is released, as that of a standby."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
@@ -14,7 +14,7 @@ from policysched.kube.client.transport import JSON, ApiRequest, ApiResponse, Api
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.known_objects import KnownObjects
 from policysched.kube.watch.reflector import CHANGED_MAX, Reflector
-from policysched.kube.watch.resources import PODS
+from policysched.kube.watch.resources import DEVICE_RESOURCES, PODS
 from policysched.sandbox.transport import MemoryTransport
 from policysched.scheduler.events import PodUpdated
 from tests.kube.test_large_objects import Beside, labelled, labels, true_labels
@@ -148,6 +148,86 @@ def test_a_release_before_the_first_list_is_complete_lists_again() -> None:
 
             assert harness.state() == truth(world)
             assert harness.listed == 1
+
+    on_virtual_time(scenario)
+
+
+class ReleasedMeanwhile(SilentWatches):
+    """The reflector is released some steps of the event loop after the answer to the second page."""
+
+    def __init__(self, world: World, steps: int) -> None:
+        super().__init__(world)
+        self.release: Callable[[], None] = lambda: None
+        self._steps = steps
+        self.requests_before: list[ApiRequest] = []
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        answer = await super().request(request)
+        if len(self.requests) == 2:
+            self._pass(self._steps)
+        return answer
+
+    def _pass(self, steps: int) -> None:
+        if steps:
+            asyncio.get_running_loop().call_soon(self._pass, steps - 1)
+        else:
+            self.requests_before = list(self.requests)
+            self.release()
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_what_was_requested_before_the_release_confirms_nothing(steps: int) -> None:
+    async def scenario() -> None:
+        world = World()
+        for number in range(9):
+            world.add_pod(f"p{number}")
+        transport = ReleasedMeanwhile(world, steps)
+        harness = ReflectorHarness(transport, holds=True, page_size=5)
+        listed_before = 0
+
+        def release() -> None:
+            nonlocal listed_before
+            listed_before = harness.listed
+            harness.reflector.release()
+
+        transport.release = release
+        async with running(harness.reflector.run()):
+            await until(
+                lambda: harness.listed > listed_before and transport.requests_before, "the confirmation"
+            )
+            assert len(transport.requests) > len(transport.requests_before)
+            assert harness.state() == truth(world)
+
+    on_virtual_time(scenario)
+
+
+class Unserved(SilentWatches):
+    """From `ends` on, the server does not serve claims of devices any more."""
+
+    ends = False
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        if self.ends:
+            return ApiResponse(404, b"{}", {})
+        return await super().request(request)
+
+
+def test_a_kind_that_ended_while_this_process_was_a_standby_delays_no_takeover() -> None:
+    async def scenario() -> None:
+        transport = Unserved(World())
+        (claims, *_) = DEVICE_RESOURCES
+        harness = ReflectorHarness(transport, claims, holds=True)
+        async with running(harness.reflector.run()):
+            await until(lambda: harness.listed, "the list")
+            transport.ends = True
+
+            harness.reflector.release()
+            await until(lambda: harness.listed == 2, "the confirmation", within_s=60)
+
+            transport.ends = False
+            lists = harness.reflector.lists_total
+            await asyncio.sleep(60)
+            assert (harness.listed, harness.reflector.lists_total) == (2, lists)
 
     on_virtual_time(scenario)
 

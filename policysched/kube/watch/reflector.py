@@ -199,6 +199,9 @@ class Reflector(Generic[Emitted]):
             await self._back_off(error)
         elif self._resource.served_event is None or (self._version and not self._resource.may_end):
             self._connection_lost = True
+            self._not_found += 1
+            if self._resource.served_event is not None and self._not_found >= NOT_FOUND_BEFORE_END:
+                self._end_confirmation()  # what is known stays
             await self._back_off(error)
         else:
             self._version, self._connection_lost = "", False
@@ -220,11 +223,15 @@ class Reflector(Generic[Emitted]):
             self._served, self._unconfirmed = "", True
             self._on_unserved(error)
             self._known.emit_served(event)
-        if self._unconfirmed:
-            self._unconfirmed = False
-            self._on_listed()
+        self._end_confirmation()
         self._connectivity.record_success(self._activity)
         await asyncio.sleep(self._settings.unserved_retry_s)
+
+    def _end_confirmation(self) -> None:
+        """Not if this was released only just: what was requested before confirms nothing, and the request is interrupted soon."""
+        if self._unconfirmed and (self._interruptible is None or self._interruptible.when() is None):
+            self._unconfirmed = False
+            self._on_listed()
 
     async def _server_is_older(self) -> bool:
         """After a broken connection: whether the server is behind the version that we know. A server restored from a backup
@@ -237,8 +244,7 @@ class Reflector(Generic[Emitted]):
 
     async def _back_off(self, error: Exception) -> None:
         if isinstance(error, Expired):
-            about = {"kind": self.kind, "error": str(error)}
-            log.debug("the resource version expired; relisting", extra=about)
+            log.debug("a version expired; relisting", extra={"kind": self.kind, "error": str(error)})
         else:
             self._connectivity.record_failure(self._activity, error)
         await asyncio.sleep(self._backoff.next_delay_s(error))
@@ -267,7 +273,7 @@ class Reflector(Generic[Emitted]):
 
     def _end_list(self, version: str, listed: Set[str]) -> None:
         self._version = version
-        self._connection_lost, self._not_found, self._unconfirmed = False, 0, False
+        self._connection_lost, self._not_found, self._unconfirmed = False, 0, True
         as_of = version_number(version)
         for key in [key for key in self._known.objects if key not in listed]:
             self._delete(key, as_of)
@@ -275,7 +281,7 @@ class Reflector(Generic[Emitted]):
         if not self._watch_failing:  # else only a watch ends the failure: do not relist in a tight loop
             self._backoff.reset()
         self._report_served()
-        self._on_listed()
+        self._end_confirmation()
 
     async def _confirm(self) -> bool:
         """Lists the metadata alone, and reads the objects of which another version is known. False: they are so many that
@@ -310,8 +316,7 @@ class Reflector(Generic[Emitted]):
 
     def _decoded_objects(self) -> dict[str, object]:
         """Empty before the first list is complete."""
-        listed = self._known.objects if self.lists_total else {}
-        return {key: reflected.decoded for key, reflected in listed.items()}
+        return {key: each.decoded for key, each in self._known.objects.items()} if self.lists_total else {}
 
     async def _read_again(self, key: str, params: Mapping[str, str]) -> None:
         async for page in self._pages(1, params):
@@ -349,10 +354,8 @@ class Reflector(Generic[Emitted]):
     def _handle_version_rollback(self, as_of: int) -> None:
         """A list older than known events: etcd was restored from a backup, and the list is authoritative."""
         if 0 < as_of < self._highest_version:
-            log.warning(
-                "resource versions went backwards (restored backup?); relisting",
-                extra={"kind": self._resource.kind, "was": self._highest_version, "now": as_of},
-            )
+            about = {"kind": self._resource.kind, "was": self._highest_version, "now": as_of}
+            log.warning("resource versions went backwards (restored backup?); relisting", extra=about)
             self._known.forget_versions()
         self._highest_version = as_of
 
@@ -426,8 +429,6 @@ class Reflector(Generic[Emitted]):
         if version and version_number(version) >= version_number(self._version):
             self._version = version
             self._highest_version = max(self._highest_version, version_number(version))
-
-    # ── what is known ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _upsert(self, key: str, version: int, obj: Json) -> None:
         if self._known.is_newer(key, version):
