@@ -163,9 +163,7 @@ def beside_old_namespaces(count: int) -> TimedRig:
     """Each has had a pod on a node, and has one that fits nowhere."""
     names = [f"old-{index}" for index in range(count)]
     before = [placed(pod(f"{name}-before", namespace=name, cpu="1m"), "a") for name in names]
-    rig = TimedRig(
-        FIT, node("a", cpu="99", pods="900"), *before, placed(friend("before"), "a"), limits=FAST
-    )
+    rig = TimedRig(FIT, node("a", cpu="99", pods="900"), *before, placed(friend("before"), "a"), limits=FAST)
     with patch.object(rig, "check_invariants"):
         rig.observe(*(pod for name in names for pod in too_large(1, name)))
     return rig
