@@ -60,7 +60,7 @@ class SlotWaiters:
         group = min(
             (group for group in self._groups if free[group[1]]),
             key=lambda group: (
-                self._groups[group].first_key()[0],
+                self._precedence(group),
                 time.is_overdrawn(group[0]) + time.owes(group[0]),
                 self._used(group[0]),
             ),
@@ -74,6 +74,12 @@ class SlotWaiters:
         self._groups[group] = self._groups.pop(group)
         self.discard(uid)
         return uid
+
+    def _precedence(self, group: _Group) -> int:
+        """Of its first pod: a lower number is a higher priority."""
+        key = self._groups[group].first_key()
+        assert key is not None, f"{group} has no pod"
+        return int(key[0])
 
     def _used(self, namespace: str) -> int:
         return max(self._used_ns.get(namespace, 0), self._virtual_ns)
