@@ -181,6 +181,18 @@ def test_nobody_waits_for_the_first_attempts_of_namespaces_that_have_had_a_pod_o
     assert 74 <= len(bound) <= 90, "three quarters of the time, and more until the debt is paid"
 
 
+def test_a_namespace_whose_pod_was_placed_last_does_not_wait_in_the_midst_of_first_attempts() -> None:
+    rig = beside_old_namespaces(200)
+    rig.observe(friend("earlier"), placed(friend("earlier"), "a"))
+    rig.decide_once({"test": 5})
+    rig.observe(friend())
+    rig.decide_once({"test": 5})
+    with patch.object(rig, "check_invariants"):
+        rig.observe(*(pod for n in range(200) for pod in too_large(1, f"later-{n}")))
+
+    assert rig.attempts_until_bound("friend", {"test": 5}) <= 70
+
+
 def test_a_pod_that_is_created_on_a_node_earns_no_trust() -> None:
     """Whoever writes one again and again would have one attempt after the other ahead of others."""
     rig = beside_new_namespaces(400)
@@ -929,7 +941,7 @@ def deferred_entries_come_last_for_ever(self: ActiveQueues, policy: str) -> obje
     return head
 
 
-def priority_is_above_the_order(self: ActiveQueues, policy: str, _: object) -> list[object]:
+def priority_is_above_the_order(self: ActiveQueues, policy: str, *_: object) -> list[object]:
     deferred = self._deferred.get(policy)
     return [] if deferred is None else [entries.first() for entries in deferred.queues.values()]
 

@@ -26,7 +26,7 @@ class ActiveQueues(PolicyQueues):
     ) -> None:
         super().__init__(new_policy_queue, decision_time)
         self._held_policies = held_policies
-        self._is_newest_next = False
+        self._turn = 0
 
     @property
     def has_unheld_entries(self) -> bool:
@@ -41,7 +41,7 @@ class ActiveQueues(PolicyQueues):
     def pop(self) -> QueueEntry | None:
         first = self._next()
         if first is not None:
-            self._is_newest_next ^= self._deferred_with(first) is not None
+            self._turn = (self._turn + (self._deferred_with(first) is not None)) % 4
             self.discard(first)
         return first
 
@@ -67,13 +67,15 @@ class ActiveQueues(PolicyQueues):
         return None if next_behind is None else self._time.rest_ends_ns(next_behind.namespace)
 
     def _first_behind(self, heads: Mapping[str, QueueEntry]) -> QueueEntry | None:
-        """The next entry of the overdrawn namespaces. `heads`: those of the others. That which waits longest and the newest take
-        turns, so that a new namespace does not wait for the first attempts of thousands of others."""
+        """The next entry of the overdrawn namespaces. `heads`: those of the others. Every other turn is of that which waits longest. The
+        others are of the newest and of the namespace of which a pod was placed last, in turn, so that neither a new namespace nor
+        one whose pods fit waits for the first attempts of thousands of others."""
+        latest = self._time.latest_placed() if self._turn == 3 else []
         behind = [
             head
             for policy in self.policies
             if policy not in self._held_policies
-            for head in self.overdrawn_heads(policy, heads.get(policy))
+            for head in self.overdrawn_heads(policy, heads.get(policy), latest)
         ]
         return min(
             behind,
@@ -81,7 +83,8 @@ class ActiveQueues(PolicyQueues):
                 -head.priority,
                 self._time.prompt_binds.are_too_many_of(head.namespace),
                 self._time.debt_ns(head.namespace),
-                -head.queued_ns if self._is_newest_next else head.queued_ns,
+                latest.index(head.namespace) if head.namespace in latest else len(latest),
+                -head.queued_ns if self._turn % 2 else head.queued_ns,
             ),
             default=None,
         )

@@ -14,6 +14,7 @@ decides which pod is tried first, never whether a pod is tried.
 """
 
 from collections.abc import Callable, Collection
+from itertools import islice
 
 from policysched.scheduler.limits import SECOND_NS, SchedulerLimits
 from policysched.scheduler.queue.prompt_binds import PromptBinds
@@ -43,6 +44,7 @@ namespaces. One attempt in that time comes ahead of others, and those of thousan
 FAILED_RECENTLY_MAX_NS = 3_600 * SECOND_NS
 POLICY_SLACK_NS = SECOND_NS // 20
 """Policies whose decisions took as long as those of another, within this, are equal."""
+_LATEST_PLACED_MAX = 64
 _ACCOUNTS_MAX = 50_000
 """Beyond this number, those that were charged least recently are dropped, and those that had a pod placed least recently."""
 
@@ -145,15 +147,21 @@ class DecisionTime:
 
     def is_in_doubt(self, namespace: str) -> bool:
         """Whether it is overdrawn while all are: it had a failed attempt not long ago, or no pod that got a node lately."""
+        return not self._is_trusted(namespace) or self._failed_recently(namespace)
+
+    def _failed_recently(self, namespace: str) -> bool:
         paid_ns = self._paid_ns.get(namespace)
-        return not self._is_trusted(namespace) or (
-            paid_ns is not None and paid_ns + self._recent_ns > self.now_ns
-        )
+        return paid_ns is not None and paid_ns + self._recent_ns > self.now_ns
 
     def _is_trusted(self, namespace: str) -> bool:
         """Unless it had a failed attempt not long ago."""
         placed_ns = self._placed.get(namespace)
         return placed_ns is not None and self._trusted_failed_ns - placed_ns < TRUST_NS
+
+    def latest_placed(self) -> list[str]:
+        """Some namespaces of which a pod got a node and none failed since, the latest one first."""
+        latest = islice(reversed(self._placed), _LATEST_PLACED_MAX)
+        return [namespace for namespace in latest if not self._failed_recently(namespace)]
 
     def owes(self, namespace: str) -> bool:
         """Whether it is overdrawn whatever the attempts of all take."""

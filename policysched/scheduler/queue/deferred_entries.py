@@ -113,9 +113,18 @@ class DeferredEntries:
     def newest_of(self, name: QueueName) -> QueueEntry | None:
         """Of a shared queue: the first entry of the namespace with the entry that queued last."""
         newest = self._newest[name].first() if isinstance(name, int) else None
-        if newest is None or len(self._sharing[newest.namespace]) == 1:
-            return newest
-        own = self.own_queue(newest.namespace)
+        return None if newest is None else self._first_of_sharing(newest.namespace)
+
+    def first_of_latest(self, namespaces: Iterable[str]) -> QueueEntry | None:
+        """The first entry of the first of these namespaces that shares a queue."""
+        namespace = next(filter(self.shares, namespaces), None)
+        return None if namespace is None else self._first_of_sharing(namespace)
+
+    def _first_of_sharing(self, namespace: str) -> QueueEntry | None:
+        entries = self._sharing[namespace]
+        if len(entries) == 1:
+            return next(iter(entries))
+        own = self.own_queue(namespace)
         return None if own is None else own.first()
 
     def not_overdrawn(self) -> tuple[dict[QueueName, OrderedQueue], list[str]]:

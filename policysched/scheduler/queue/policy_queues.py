@@ -101,9 +101,11 @@ class PolicyQueues:
             self._restore(policy, namespace)
         return paid
 
-    def overdrawn_heads(self, policy: str, policy_head: QueueEntry | None) -> Iterator[QueueEntry]:
+    def overdrawn_heads(
+        self, policy: str, policy_head: QueueEntry | None, latest_placed: Iterable[str] = ()
+    ) -> Iterator[QueueEntry]:
         """The first entries of overdrawn namespaces, without those that stand behind the `head_of` the policy anyway: of those that
-        share a queue the first one, and that of the namespace which got one last."""
+        share a queue the first one, that of the namespace which got one last, and that of the first one that is among `latest_placed`."""
         paid, deferred = self._not_overdrawn(policy), self._deferred.get(policy)
         if deferred is None:
             return
@@ -113,6 +115,8 @@ class PolicyQueues:
                 continue
             newest = deferred.newest_of(name) if policy_head is None else None
             yield from (head for head in (entries.first(), newest) if head is not None)
+        if policy_head is None and (placed := deferred.first_of_latest(latest_placed)) is not None:
+            yield placed
 
     @property
     def deferred_priority_max(self) -> float:
