@@ -14,7 +14,9 @@ from policysched.evaluate.decision_cost import DECISION_BUDGET_DEFAULT, Decision
 from policysched.evaluate.scalar.leaves import attribute
 from policysched.kube.decode import counted_names
 from policysched.kube.decode.counted_names import CountedNames, metadata_keys
+from policysched.kube.decode.errors import log_malformed
 from policysched.kube.decode.pods import decode_pod
+from policysched.kube.watch.known_objects import KnownObjects
 from policysched.kube.watch.resources import pods_within
 from policysched.lang.ir.program import Program
 from policysched.model.pods import Pod
@@ -217,6 +219,20 @@ def test_an_ended_pod_is_kept_without_long_texts_that_no_policy_reads(field: str
     assert 7_000 < sum(len(key) + len(text) for key, text in kept.items() if text != LONG) <= 8_192
     assert (ended.dropped, decoded) == ({field, "images"}, None)
     assert getattr(running, field) == texts and len(running.images) == 3
+
+
+def test_a_standby_keeps_no_more_of_an_ended_pod_than_the_cluster() -> None:
+    obj = on_a_node(HOSTILE_SPECS["volume claims"](400)) | {"status": {"phase": "Failed"}}
+    resource = pods_within(DECISION_BUDGET_DEFAULT, NAMES)
+    emitted: list[Any] = []
+    known = KnownObjects(resource, emitted.append, log_malformed, holds=True)
+    known.store("u", 1, decode(obj))
+    rig = Rig(KUBE_DEFAULT, node("a"))
+    rig.handle(decode(obj)[0])
+
+    known.release()
+
+    assert [event.pod.pod for event in emitted] == list(rig.scheduler.core.cache.ended_pods.pods.values())
 
 
 @pytest.mark.parametrize("ip", ["", "10.0.0.7"])

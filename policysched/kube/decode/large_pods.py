@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import accumulate, chain, islice
 from typing import Any, TypeVar
 
+from policysched.cluster.pod_index import compact_ended_pod
 from policysched.evaluate.decision_cost import ITEM_OPERATIONS, DecisionCost
 from policysched.kube.decode.core_objects import Json
 from policysched.kube.decode.counted_names import CountedNames
@@ -128,6 +129,11 @@ def counts_for_others(pod: Json) -> bool:
         bool(spec.get("nodeName") or status.get("nominatedNodeName"))
         and status.get("phase") not in _ENDED_PHASES
     )
+
+
+def held(observed: ObservedPod) -> ObservedPod:
+    """What a standby keeps of a pod: of an ended one no more than the cluster, as nothing limits how many there are."""
+    return replace(observed, pod=compact_ended_pod(observed.pod)) if observed.finished else observed
 
 
 def _role(observed: ObservedPod) -> Role:

@@ -100,7 +100,7 @@ class KnownObjects(Generic[Emitted]):
             emitted=True,
             keep_when_malformed=self._resource.keep_when_malformed(event),
             decoded=for_update,
-            held=event if self._holds else None,
+            held=self._resource.held_event(event) if self._holds else None,
         )
         if not self._holds:
             self._emit(event)

@@ -68,7 +68,7 @@ class WatchedResource(Generic[Emitted]):
     the kind while it runs; its objects are then deleted. `decode_update` replaces `updated_event` for kinds with large
     objects: it also takes and returns what the next version of the object can be decoded with; `decode_line` does so with
     the line of a large event. `outdated`: objects of which more is needed than was kept. `counts_for_others`: decisions
-    about others need the object, so that the first list waits for it."""
+    about others need the object, so that the first list waits for it. `held_event`: what a standby keeps of an update."""
 
     kind: str
     path: str
@@ -84,6 +84,7 @@ class WatchedResource(Generic[Emitted]):
     decode_line: Callable[[bytes, Any], tuple[Emitted, object]] | None = None
     outdated: OutdatedObjects | None = None
     counts_for_others: Callable[[Json], bool] = lambda _: True
+    held_event: Callable[[Any], Emitted] = lambda event: event
 
 
 Keep = Callable[[large_pods.DecodePod, Any], tuple[ObservedPod, object]]
@@ -133,6 +134,7 @@ PODS: WatchedResource[PodUpdated | PodDeleted] = WatchedResource(
     decode_update=_pod_update,
     decode_line=_large_pod_update,
     counts_for_others=large_pods.counts_for_others,
+    held_event=lambda event: PodUpdated(large_pods.held(event.pod)),
 )
 
 
@@ -385,10 +387,6 @@ class ConfigMapDeleted:
     pass
 
 
-def _config_map_deleted(_key: str) -> ConfigMapDeleted:
-    return ConfigMapDeleted()
-
-
 def _always_keep(_event: object) -> bool:
     """The policies of a malformed ConfigMap stay active: malformed is not deleted."""
     return True
@@ -401,7 +399,7 @@ def config_map(namespace: str, name: str) -> WatchedResource[ConfigMapUpdated | 
         path=f"/api/v1/namespaces/{namespace}/configmaps",
         key=_name,
         updated_event=decode_config_map,
-        deleted_event=_config_map_deleted,
+        deleted_event=lambda _key: ConfigMapDeleted(),
         keep_when_malformed=_always_keep,
         params={"fieldSelector": f"metadata.name={name}"},
     )
