@@ -221,6 +221,15 @@ def test_an_ended_pod_is_kept_without_long_texts_that_no_policy_reads(field: str
     assert getattr(running, field) == texts and len(running.images) == 3
 
 
+def test_an_ended_pod_with_too_many_items_is_kept_without_long_texts_either() -> None:
+    obj = on_a_node(HOSTILE_SPECS["tolerations"](501), annotations={"other": 20 * LONG, "short": "a"})
+
+    ended = decode_ended(obj)
+
+    assert (ended.tolerations, ended.annotations) == ((), {"short": "a"})
+    assert {"tolerations", "annotations"} <= ended.dropped
+
+
 def test_a_standby_keeps_no_more_of_an_ended_pod_than_the_cluster() -> None:
     obj = on_a_node(HOSTILE_SPECS["volume claims"](400)) | {"status": {"phase": "Failed"}}
     resource = pods_within(DECISION_BUDGET_DEFAULT, NAMES)

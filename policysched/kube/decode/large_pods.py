@@ -94,7 +94,8 @@ def decode_without_unread_items(
         return observed, None
     pod, changes = observed.pod, _NO_CHANGES
     if role == "ended":
-        changes = _without_items(pod, decision_budget // _COUNTED_PART) or _without_long_texts(pod, names)
+        changes = _without_items(pod, decision_budget // _COUNTED_PART)
+        changes = {**changes, **_without_long_texts(changed_copy(pod, **changes), names)}
         changes = changes and {**changes, "too_large": _TOO_MUCH_ENDED}
     elif role == "pending":
         changes = _without_items(pod, decision_budget)
