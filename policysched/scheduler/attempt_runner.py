@@ -35,6 +35,7 @@ from policysched.scheduler.blame import RaisedFor
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.gangs.gang_attempt import GangAttempts
 from policysched.scheduler.gangs.kept_nodes import KeptNodes
+from policysched.scheduler.gangs.lost_nodes import depend_on_each_other
 from policysched.scheduler.gangs.pause import Pause
 from policysched.scheduler.internal_errors import InternalErrors
 from policysched.scheduler.namespace_events import NamespaceEvents
@@ -191,6 +192,7 @@ class AttemptRunner:
             return
         if ends_attempt:
             pause.gang.keeps_nodes |= attempt.was_interrupted
+            pause.gang.lost_nodes = pause.lost_count > 0
             self._give_up(attempt, now_ns)
             return
         if cost_max is None:
@@ -303,7 +305,9 @@ class AttemptRunner:
         attempt.has_failed = attempt.entry.in_error_backoff  # beside members that keep their nodes
         if isinstance(attempt.entry, QueuedGang):
             gang, attempt.has_failed = attempt.entry, self._gang_attempts.state.has_failed
-            gang.keeps_nodes &= gang.state is QueueState.ACTIVE and not attempt.has_failed  # it yielded
+            yields = gang.state is QueueState.ACTIVE and not attempt.has_failed
+            gang.lost_nodes = attempt.lost_count > 0 if attempt.has_failed else yields and gang.lost_nodes
+            gang.keeps_nodes = gang.lost_nodes or (yields and gang.keeps_nodes)
         self._searching.pop(attempt.entry, None)
         if goes_on and attempt.entry.state is QueueState.ACTIVE:
             self._searching[attempt.entry], attempt.prepares = attempt, True
@@ -359,7 +363,8 @@ class AttemptRunner:
         overtaking = attempt.cost >= limits.gang_head_start_cost
         may_nest = len(self._interrupted) < _INTERRUPTED_MAX
         may_nest &= attempt.gangs_cost <= _GANGS_SHARE * attempt.cost
-        if attempt.cost >= limits.gang_head_start_cost // 2 and not attempt.is_late:
+        is_late = attempt.cost >= limits.gang_head_start_cost // 2 and not gang.lost_nodes
+        if is_late and not attempt.is_late and not depend_on_each_other(self._core, gang):
             attempt.is_late = True
             attempt.refused.clear()
             self._return_preemptors()

@@ -7,33 +7,57 @@ from unittest.mock import patch
 import pytest
 
 from policysched.evaluate import OneNode
+from policysched.model.identifiers import PodUid
 from policysched.model.pods import Pod
 from policysched.scheduler import commands as c
+from policysched.scheduler import events as e
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.gangs.pause import Pause
+from policysched.scheduler.limits import SECOND_NS
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_gangs_beside_gangs import bound_namespaces, gang_of, keeping_nodes
-from tests.scheduler.test_pauses import ALONE, NEVER, POLICIES, attempts_pause, decide_until_pause, gang, rig
+from tests.scheduler.test_pauses import (
+    ALONE,
+    NEVER,
+    POLICIES,
+    SPREAD,
+    attempts_pause,
+    decide_until_pause,
+    gang,
+    rig,
+)
+from tests.scheduler.test_pods_beside_gangs import LAYERED
 from tests.scheduler.test_second_search_pauses import gang as unequal
 from tests.scheduler.test_second_search_pauses import pause_of_second_search
 
 PINNED = POLICIES["plain.policy"] + "filter node_affinity\n"
+ZONE = "topology.kubernetes.io/zone"
 
 
 def beside_members(
-    *, fits: int, members: int = 8, cpu: str = "2", nodes: int = 5, head_start: int = 1
+    *,
+    fits: int,
+    members: int = 8,
+    cpu: str = "2",
+    nodes: int = 5,
+    head_start: int = 1,
+    plain: str = PINNED,
 ) -> Rig:
     """In the pause of a gang's attempt in which so many members have a node. There is room for all, and for two more."""
     scheduler = rig(
         *[node(f"n{at}", cpu=cpu, labels={"name": f"n{at}"}) for at in range(nodes)],
         *gang(members),
-        policies=POLICIES | {"plain.policy": PINNED},
+        policies=POLICIES | {"gangs.policy": ALONE + "filter node_affinity\n", "plain.policy": plain},
         head_start=head_start,
     )
+    decide_until_fits(scheduler, fits)
+    return scheduler
+
+
+def decide_until_fits(scheduler: Rig, fits: int) -> None:
     while not scheduler.scheduler.attempt_paused or len(attempts_pause(scheduler).search.fits) < fits:
         decide_until_pause(scheduler)
-    return scheduler
 
 
 def pinned(name: str, to: str, *, cpu: str = "2") -> Pod:
@@ -92,6 +116,61 @@ def test_a_pod_of_lower_priority_takes_no_node_of_a_member() -> None:
     scheduler.settle()
 
     assert len(scheduler.placements()) == 8 and "p" not in scheduler.placements()
+
+
+def test_a_pod_behind_the_gang_in_its_policy_takes_no_node_of_a_member() -> None:
+    """It took one, and the gang ahead of it, for which there was room, did not start."""
+    scheduler = beside_members(fits=4, nodes=4)
+    taken = attempts_pause(scheduler).search.fits[0][1].node
+
+    scheduler.observe(replace(pinned("p", taken, cpu="1"), scheduler="test"))
+    scheduler.settle()
+
+    assert len(scheduler.placements()) == 8 and "p" not in scheduler.placements()
+
+
+def test_a_member_that_others_depend_on_is_not_placed_anew_alone() -> None:
+    """It got a node of another zone, and those that require it in theirs were left without it."""
+    nodes = [node(f"n{at}", cpu="3", zone=f"z{at // 3}", labels={"name": f"n{at}"}) for at in range(6)]
+    scheduler = rig(
+        *nodes, policies=POLICIES | {"gangs.policy": SPREAD, "plain.policy": PINNED}, head_start=1
+    )
+    term = {"labelSelector": {"matchLabels": {"app": "lead"}}, "topologyKey": ZONE}
+    beside_lead = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    labels = {"group": "g", "least": "4"}
+    scheduler.observe(
+        pod("first", cpu="3", labels=labels | {"app": "lead"}),
+        *[pod(f"g{at}", cpu="1", labels=labels, spec=beside_lead) for at in range(2)],
+        pod("g2", cpu="1", labels=labels),
+    )
+    decide_until_fits(scheduler, 3)
+    lead, success = attempts_pause(scheduler).search.fits[0]
+    assert lead.pod.name == "first"
+
+    scheduler.observe(pinned("p", success.node, cpu="3"))
+    scheduler.settle()
+
+    zone_of = {name: int(on.removeprefix("n")) // 3 for name, on in scheduler.placements().items()}
+    assert zone_of["g0"] == zone_of["g1"] == zone_of["first"]
+
+
+@pytest.mark.parametrize("plain", [PINNED, LAYERED + "filter node_affinity\n"], ids=["plain", "interrupting"])
+def test_a_gang_that_failed_as_it_lost_nodes_keeps_them_in_the_next_attempt(plain: str) -> None:
+    """It failed as often as a pod took a node late in an attempt, also if that had gone before the next one."""
+    scheduler = beside_members(fits=4, nodes=4, plain=plain)
+
+    for number in range(2):
+        taken = attempts_pause(scheduler).search.fits[0][1].node
+        scheduler.observe(pinned(f"p{number}", taken, cpu="1"))
+        scheduler.settle()
+        if number:
+            break
+        assert list(scheduler.placements()) == ["p0"]
+        scheduler.handle(e.PodDeleted(PodUid("uid-other-p0")))
+        scheduler.now_ns += 20 * SECOND_NS
+        decide_until_fits(scheduler, 4)
+
+    assert {name for name in scheduler.placements() if name.startswith("g")} == {f"g{at}" for at in range(8)}
 
 
 def test_a_pod_takes_the_node_of_a_member_in_the_second_search() -> None:

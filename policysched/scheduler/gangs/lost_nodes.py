@@ -23,6 +23,18 @@ _KEEPS_DEVICES_COST = 5
 """About 50 µs, where devices changed that the member could use."""
 
 
+def depend_on_each_other(core: SchedulerCore, gang: QueuedGang) -> bool:
+    """Whether the nodes of members may be right only because of where others are, so that none of these can be placed anew alone."""
+    plan = core.plan(gang.policy)
+    if plan.pod_totals or plan.filters_by_selector_group or plan.peer_keys(gang.representative_pod, None):
+        return True
+    pods = [member.pod for member in gang.pending_members.values()]
+    return any(
+        (pod.pod_affinity is not None and pod.pod_affinity.required) or any(each.hard for each in pod.spread)
+        for pod in pods
+    )
+
+
 def lose_nodes(
     core: SchedulerCore,
     attempts: PodAttempts,

@@ -29,7 +29,7 @@ from policysched.scheduler.gangs.gang_overlay import (
     with_nominations_of,
 )
 from policysched.scheduler.gangs.gang_search_result import GangSearchResult, wanted
-from policysched.scheduler.gangs.lost_nodes import lose_nodes
+from policysched.scheduler.gangs.lost_nodes import depend_on_each_other, lose_nodes
 from policysched.scheduler.pod_enqueuer import PodEnqueuer
 from policysched.scheduler.queue.entries import PendingPod, QueueEntry, QueueState
 from policysched.scheduler.queue.gang_registry import QueuedGang
@@ -194,7 +194,7 @@ class Pause:
             self.core, self.pod_attempts, self.gang, search, changed, since_change, now_ns
         )
         if lost_count:
-            if search.evicts or not self._may_lose:
+            if search.evicts or not self._may_lose or depend_on_each_other(self.core, self.gang):
                 return False
             self.lost_count += lost_count
             self.cluster_changed, self._judged_by = True, None
@@ -212,8 +212,10 @@ class Pause:
         return self.lost_count < len(self.gang.pending_members)
 
     def gives_way_to(self, entry: QueueEntry) -> bool:
-        """Whether it may take nodes of members: these have kept them for long enough. None of a lower priority may."""
-        return self.is_late and self._may_lose and entry.priority >= self.gang.priority
+        """Whether it may take nodes of members: these have kept them for long enough. None of a lower priority may, and none that may be
+        behind the gang in its policy."""
+        is_ahead = entry.policy != self.gang.policy or not self.overtaking
+        return self.is_late and self._may_lose and is_ahead and entry.priority >= self.gang.priority
 
     def keeps_nodes_from(self, entry: QueueEntry) -> bool:
         return self.gang.keeps_nodes and not self.gives_way_to(entry)

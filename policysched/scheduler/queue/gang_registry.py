@@ -63,6 +63,7 @@ class QueuedGang(QueueEntry):
         "holds",
         "id",
         "keeps_nodes",
+        "lost_nodes",
         "min_resources",
         "missed_events",
         "mode",
@@ -86,15 +87,14 @@ class QueuedGang(QueueEntry):
         self.unqueued_members: dict[PodUid, PendingPod] = {}  # without a queue entry of their own
         self.placed_members: dict[PodUid, None] = {}
         self.terms: dict[PodUid, GangTerms] = {}
-        self.best_effort = False
+        self.best_effort = self.disagreement_reported = False
         self.overdue = False  # timed out; one more attempt before `on_timeout` applies
         self.domains_tried = frozenset[TopologyDomain]()  # the next attempt leaves them out
         self.restarted_ns, self.was_restarted = 0, False
         self.yields_first = False  # the next attempt, and not at its end: this one yielded after a pause
         self.search_progress = SearchProgress()
         self.missed_events: dict[ClusterEvent, str | None] = {}  # in pauses, with the `cause` of `requeue`
-        self.keeps_nodes = False  # for its members: the last attempt was lost to another one
-        self.disagreement_reported = False
+        self.keeps_nodes = self.lost_nodes = False  # the last attempt was lost; it failed as nodes were lost
         self.holds: set[str] = set()  # changes that have not reached all members
         self.min_resources = terms.min_resources
         self._requested: list[int] = [0] * len(terms.min_resources)
