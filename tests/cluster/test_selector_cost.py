@@ -117,6 +117,35 @@ def test_a_selector_of_too_many_symbols_is_not_compiled(
     assert not compiled.called
 
 
+COPIED = {
+    "a chain": "optional.of(1)" + ".optMap(x, x)" * 12 + ".hasValue()",
+    "a chain in brackets": "(" * 8 + "optional.of(1)" + ".optFlatMap(x, optional.of(x)))" * 8 + ".hasValue()",
+    "a chain that a loop repeats": "[1].all(y, optional.of(y)" + ".optMap(x, x)" * 8 + ".hasValue())",
+    "a chain in a map": "{1: optional.of(1)" + ".optMap(x, x)" * 8 + "}.size() == 1",
+    "chains over comments": "optional.of(1)" + ".optMap // (\n (x, x)" * 8 + ".hasValue()",
+}
+
+
+@pytest.mark.parametrize("expression", COPIED.values(), ids=COPIED)
+def test_a_selector_whose_macros_repeat_what_they_are_called_on_is_not_compiled(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call of a chain doubled the tree: sixteen took 3 s and 0.5 GB, in one piece, and twenty the memory of the process."""
+    selectors = DeviceSelectors()
+    monkeypatch.setattr(selectors, "_compiled_tree", compiled := Mock(side_effect=RuntimeError("compiled")))
+
+    with pytest.raises(CelSelectorError, match="each optMap and optFlatMap repeats what it is called on"):
+        selectors.matches(expression, DRIVER, Mock())
+
+    assert not compiled.called
+
+
+def test_macros_that_repeat_what_they_are_called_on_are_compiled_side_by_side() -> None:
+    one = 'device.attributes["a.b"].?model.optMap(model, model.startsWith("a")).orValue(false)'
+
+    assert DeviceSelectors().operations("||".join([one] * 12)) > EVALUATION
+
+
 OF_TEXTS = {
     "the UUIDs of many devices": [f'"GPU-{number:08}-9a3b-4c5d-8e7f-0123456789ab"' for number in range(225)],
     "the addresses of many devices": [f'"0000:{number:02x}:00.0"' for number in range(580)],

@@ -18,6 +18,7 @@ from policysched.cluster.devices import cel_values as values
 from policysched.cluster.devices.cel_environment import environment
 from policysched.cluster.devices.cel_macros import MacroExpander
 from policysched.cluster.devices.cel_time_zones import unusable_zone
+from policysched.cluster.devices.cel_tree import size_with_copies, tree_of
 from policysched.cluster.devices.optional_values import may_pass_optionals
 from policysched.cluster.devices.selector_cost import EVALUATION, OPERATIONS_MAX, selector_operations
 from policysched.model.devices import Device, DeviceAttribute
@@ -42,6 +43,11 @@ _SYMBOL = re.compile(
 """A name, value, operator or bracket. A string without an end, which is an error, ends with the line or the text: each character is
 visited once. The runtime takes no raw string whose last character is a backslash."""
 
+_COPYING, _RENAMED = re.compile(r"opt(Flat)?Map"), re.compile(r"opt(Flat)?Mop")
+_COPYING_CALLS = {"optMop": 10, "optFlatMop": 10}
+"""The runtime writes what such a macro is called on twice before it limits the size of the tree, so a chain of 16 takes 3 s and 0.5 GB,
+and each further one doubles that. Under another name it is the call of an unknown method, which the parser leaves as it is."""
+
 _NO_KEY = re.compile(r'NOT_FOUND: Key not found in map : "(.*)"\Z', re.DOTALL)
 _STATUS = re.compile(r"\A[A-Z_]+: ")
 _DOMAIN = re.compile(r"""(?:attributes|capacity)\s*\[\s*(?:"([^"\\]*)"|'([^'\\]*)')\s*\]""")
@@ -55,6 +61,7 @@ _TYPE_OF_UINT = tuple(
     )
 )
 """An expression with all of them may ask for the type of a uint that a function on a list returned as an int."""
+_TOO_MANY_COPIES = f"expression has more than {SYMBOLS_MAX} parts, since each optMap and optFlatMap repeats what it is called on"
 _TOO_DEEP = "macros with two variables and sortBy are nested too deeply"
 _NO_KEY_ADVICE = ". consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional fields"
 """As in kube-scheduler since 1.37."""
@@ -116,6 +123,11 @@ class DeviceSelectors:
             raise RuntimeError(_TOO_DEEP if "Cannot parse serialized" in str(error) else error) from error
         return self._environment.compile(expression)
 
+    def _repeats_too_much(self, expression: str) -> bool:
+        """Whether it has more than `SYMBOLS_MAX` parts with the copies that macros make. Raises RuntimeError."""
+        renamed, count = _COPYING.subn(r"opt\1Mop", expression)
+        return bool(count) and size_with_copies(tree_of(self._parse(renamed)), _COPYING_CALLS) > SYMBOLS_MAX
+
     def _parse(self, expression: str) -> bytes:
         tree: bytes = self._environment.compile(expression, disable_check=True).serialize()
         return tree
@@ -146,12 +158,15 @@ class DeviceSelectors:
             return CelSelectorError(message, compiling=True)
         try:
             self._environment = self._environment or environment()
+            if self._repeats_too_much(expression):
+                return CelSelectorError(_TOO_MANY_COPIES, compiling=True)
             compiled = self._compiled_tree(expression, symbols)
         except ImportError:
             message = "selectors cannot be evaluated: the package cel-expr-python is not installed"
             return CelSelectorError(message, compiling=True)
         except RuntimeError as error:
-            return CelSelectorError(_compile_message(str(error)), compiling=True)
+            written = _RENAMED.sub(r"opt\1Map", str(error))
+            return CelSelectorError(_compile_message(written), compiling=True)
         returned = compiled.return_type().name()
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"

@@ -29,11 +29,32 @@ def calls_in(tree: bytes) -> Iterator[Message]:
         node = message(pending.pop())
         if _CALL in node:
             yield message(bytes_of(node, _CALL))
-        for kind, fields in _OPERANDS.items():
-            parts = message(bytes_of(node, kind))
-            pending += [part for field in fields for part in all_bytes(parts, field)]
-        for entry in all_bytes(message(bytes_of(node, _MAP)), _ENTRIES):
-            pending += [part for field in _KEY_AND_VALUE for part in all_bytes(message(entry), field)]
+        pending += _operands(node)
+
+
+def size_with_copies(tree: bytes, copying: Mapping[str, int]) -> int:
+    """How many expressions it has once each call of these methods is replaced by so many expressions and a second copy of what it
+    is called on. Nothing is copied to count them: a chain of such calls doubles with each."""
+    size, pending = 0, [(tree, 1)]
+    while pending:
+        data, copies = pending.pop()
+        node = message(data)
+        call = message(bytes_of(node, _CALL))
+        made = copying.get(text_of(call, 2))
+        copied = () if made is None else all_bytes(call, 1)
+        size += copies * (made or 1)
+        pending += [(operand, 2 * copies if operand in copied else copies) for operand in _operands(node)]
+    return size
+
+
+def _operands(node: Message) -> Iterator[bytes]:
+    for kind, fields in _OPERANDS.items():
+        parts = message(bytes_of(node, kind))
+        for field in fields:
+            yield from all_bytes(parts, field)
+    for entry in all_bytes(message(bytes_of(node, _MAP)), _ENTRIES):
+        for field in _KEY_AND_VALUE:
+            yield from all_bytes(message(entry), field)
 
 
 def namespace_of(target: bytes, variables: Container[str]) -> str:
