@@ -151,6 +151,8 @@ class YamlValue:
             return loader.construct_document(self._node)
         except (yaml.YAMLError, ValueError) as error:  # ValueError: a number with thousands of digits
             raise _invalid_yaml(error) from None
+        except (LookupError, TypeError, AttributeError):  # of `!!bool x`, `!!int ""` and `!!timestamp x`
+            raise InvalidYaml("a value does not fit its tag") from None
         finally:
             loader.dispose()
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -392,6 +393,17 @@ def test_a_pod_with_a_disk_that_is_no_url_counts_on_its_node(volume_id: str) -> 
     observed = decode_pod(pod_manifest(node="a", cpu="2", spec={"volumes": [disk]}))
 
     assert (observed.node, observed.pod.requests["cpu"], observed.pod.mounts) == ("a", 2000, ())
+
+
+def test_a_disk_whose_url_has_a_megabyte_is_not_kept_by_the_url_parser() -> None:
+    """It kept the latest 128 of them, 320 MB, when the pods were gone."""
+    urlsplit.cache_clear()
+    disk = {"name": "data", "awsElasticBlockStore": {"volumeID": "aws://z/vol-" + "1" * 1_000_000}}
+
+    observed = decode_pod(pod_manifest(node="a", cpu="2", spec={"volumes": [disk]}))
+
+    assert (observed.pod.requests["cpu"], observed.pod.mounts) == (2000, ())
+    assert urlsplit.cache_info().currsize == 0
 
 
 def test_binary_data_of_a_configmap_is_decoded_and_invalid_base64_is_reported() -> None:

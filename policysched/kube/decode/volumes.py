@@ -17,6 +17,7 @@ from policysched.model.pods import PodVolumeClaim
 from policysched.model.selectors import NodeSelectorTerm, SelectorRequirement
 from policysched.model.storage import CsiMigration, CsiVolume, Disk, NodeSelectorTerms
 from policysched.model.volume_topology import OLD_REGION, OLD_ZONE, REGION, ZONE, ZONE_SEPARATOR
+from policysched.text.short_text_cache import SHORT_TEXT_MAX
 
 Json = Mapping[str, Any]
 
@@ -144,9 +145,12 @@ def _handle(plugin: _Plugin, source: Json, labels: Mapping[str, str]) -> str | N
 
 
 def _ebs_handle(volume_id: str) -> str | None:
-    """`aws://zone/vol-1` and `vol-1` are one volume. None: it is no URL, as `aws://[`."""
+    """`aws://zone/vol-1` and `vol-1` are one volume. None: it is no URL, as `aws://[`, or longer than any: Python keeps the latest
+    128 texts that it has split."""
     if not volume_id.startswith("aws://"):
         return volume_id
+    if len(volume_id) > SHORT_TEXT_MAX:
+        return None
     try:
         volume = urlsplit(volume_id).path.strip("/")
     except ValueError:
