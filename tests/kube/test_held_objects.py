@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from policysched.kube.client.transport import JSON, ApiRequest, ApiResponse, ApiStream
+from policysched.kube.client.transport import JSON, ApiRequest, ApiResponse, ApiStream, TransportError
 from policysched.kube.watch import large_objects, reflector
 from policysched.kube.watch.known_objects import KnownObjects
 from policysched.kube.watch.reflector import CHANGED_MAX, Reflector
@@ -196,6 +196,31 @@ def test_what_was_requested_before_the_release_confirms_nothing(steps: int) -> N
                 lambda: harness.listed > listed_before and transport.requests_before, "the confirmation"
             )
             assert len(transport.requests) > len(transport.requests_before)
+            assert harness.state() == truth(world)
+
+    on_virtual_time(scenario)
+
+
+class Interrupted(SilentWatches):
+    """A request that is cancelled fails instead, as one that times out at the same time may."""
+
+    async def request(self, request: ApiRequest) -> ApiResponse:
+        try:
+            return await super().request(request)
+        except asyncio.CancelledError:
+            raise TransportError("timed out") from None
+
+
+def test_a_release_whose_interruption_is_lost_is_confirmed() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.add_pod("web")
+        transport = Interrupted(world)
+        harness = ReflectorHarness(transport, holds=True)
+        async with running(harness.reflector.run()):
+            await until(lambda: transport.requests, "the request of the list")
+            harness.reflector.release()
+            await until(lambda: harness.listed, "the confirmation")
             assert harness.state() == truth(world)
 
     on_virtual_time(scenario)

@@ -124,9 +124,8 @@ class Reflector(Generic[Emitted]):
         self.kind = resource.kind
         self._activity = f"watching {resource.kind} objects"
         self._interruptible: asyncio.Timeout | None = None
-        self._unconfirmed = False
-        self.lists_total = 0
-        self.watches_total = 0
+        self._unconfirmed = self._interrupted = False
+        self.lists_total = self.watches_total = 0
 
     @property
     def objects_known(self) -> int:
@@ -136,7 +135,7 @@ class Reflector(Generic[Emitted]):
         """Emit what is held, and read at once what has changed: the watch may be late, or its connection dead. `on_listed`
         follows, as after a first list."""
         self._known.release()
-        self._unconfirmed = True
+        self._unconfirmed = self._interrupted = True
         if self._interruptible is not None:
             self._interruptible.reschedule(asyncio.get_running_loop().time())
 
@@ -166,6 +165,7 @@ class Reflector(Generic[Emitted]):
     async def _list_and_watch_until_released(self) -> None:
         page_size = self._settings.page_size
         while True:
+            self._interrupted = False
             try:
                 if not self._version or (self._unconfirmed and not await self._confirm()):
                     this_size, page_size = page_size, self._settings.page_size
@@ -229,7 +229,7 @@ class Reflector(Generic[Emitted]):
 
     def _end_confirmation(self) -> None:
         """Not if this was released only just: what was requested before confirms nothing, and the request is interrupted soon."""
-        if self._unconfirmed and (self._interruptible is None or self._interruptible.when() is None):
+        if self._unconfirmed and not self._interrupted:
             self._unconfirmed = False
             self._on_listed()
 
