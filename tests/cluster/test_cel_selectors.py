@@ -78,6 +78,7 @@ def test_a_selector_matches_the_device(expression: str) -> None:
             "CEL runtime error: CEL result of type string could not be converted to bool",
         ),
         ("1 + 1", "CEL compile error: must evaluate to bool or the unknown type, not int"),
+        ("{null: 1}", "CEL compile error: compilation failed: Unsupported map key type: NULL"),
         ("nothing.of.this", "CEL compile error: compilation failed: ERROR: <input>:1:"),
         ("device.driver ==", "CEL compile error: compilation failed: ERROR: <input>:1:17: Syntax error"),
     ],

@@ -99,6 +99,7 @@ LARGE = {
     "comprehensions": "||".join(["[].all(x,x)"] * 750),
     "negations": "||".join(["!true"] * 1_000),
     "operators behind a quote in a comment": '// " \n true' + "||1==1" * 1_500 + ' // "',
+    "operators behind a name with slashes": "device.`a//` == 1" + "||1==1" * 1_500,
     "operators behind an empty raw string of bytes": r"br'' == b'' || r'''\ ''' == ''" + "||1==1" * 1_500,
 }
 

@@ -35,13 +35,13 @@ MESSAGE_MAX = 512
 """Of an error, which may quote a text of the expression. Hundreds of different ones are kept for each selector."""
 
 _SYMBOL = re.compile(
-    r"""//[^\n]*
+    r"""//[^\n]* | `[^`\n]*`
       | [bB]?[rR]?(?:(["'])\1\1(?:[^\\]|\\.)*?(?:\1\1\1|\Z) | "(?:[^"\\\n\r]|\\.)*"? | '(?:[^'\\\n\r]|\\.)*'?)
       | \w+ | && | \|\| | [!<=>]= | [^\s\w,.:]""",
     re.DOTALL | re.VERBOSE,
 )
-"""A name, value, operator or bracket. A string without an end, which is an error, ends with the line or the text: each character is
-visited once. The runtime takes no raw string whose last character is a backslash."""
+"""A name (between backquotes it may have slashes), value, operator or bracket. A string without an end, which is an error, ends with
+the line or the text: each character is visited once. The runtime takes no raw string whose last character is a backslash."""
 
 _COPYING, _RENAMED = re.compile(r"opt(Flat)?Map"), re.compile(r"opt(Flat)?Mop")
 _COPYING_CALLS = {"optMop": 10, "optFlatMop": 10}
@@ -161,13 +161,13 @@ class DeviceSelectors:
             if self._repeats_too_much(expression):
                 return CelSelectorError(_TOO_MANY_COPIES, compiling=True)
             compiled = self._compiled_tree(expression, symbols)
+            returned = compiled.return_type().name()
         except ImportError:
             message = "selectors cannot be evaluated: the package cel-expr-python is not installed"
             return CelSelectorError(message, compiling=True)
         except RuntimeError as error:
             written = _RENAMED.sub(r"opt\1Map", str(error))
             return CelSelectorError(_compile_message(written), compiling=True)
-        returned = compiled.return_type().name()
         if returned not in ("BOOL", "DYN"):
             message = f"must evaluate to bool or the unknown type, not {returned.lower()}"
             return CelSelectorError(message, compiling=True)
