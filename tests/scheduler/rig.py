@@ -147,7 +147,10 @@ class Rig:
         commands: list[c.Command] = []
         for bind in self.in_flight_binds():
             commands += self.handle(e.BindConfirmed(bind.uid, bind.node))
-            commands += self.handle(e.PodUpdated(replace(self.observed_pod(bind.uid), node=bind.node)))
+            if (
+                observed := self.scheduler._core.cache.pods.get(bind.uid)
+            ) is not None:  # it may have been evicted
+                commands += self.handle(e.PodUpdated(replace(observed, node=bind.node)))
         return commands
 
     # ── state ───────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from policysched.model.selectors import LabelSelector, SelectorRequirement
 from policysched.model.workloads import DisruptionBudget
 from policysched.scheduler import commands as c
 from policysched.scheduler import events as e
-from policysched.scheduler.limits import SchedulerLimits
+from policysched.scheduler.gangs import gang_reclaim
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import Rig
 from tests.scheduler.test_quota_preemption import TEAMS, carry_out_evictions, victims
@@ -156,9 +156,11 @@ def test_a_running_gang_that_borrows_goes_whole_where_another_fits() -> None:
     assert sorted(victims(rig)) == ["on-n0", "on-n1", "on-n2", "on-n3"], "one would be less than its minimum"
 
 
-def test_the_search_where_a_gang_fits_has_a_limit() -> None:
-    limits = SchedulerLimits(gang_piece_cost_max=5)
-    rig = Rig(TEAMS, node("n", cpu="4"), node("z", cpu="4"), *SMALL, *borrowers(), limits=limits)
+def test_the_search_where_a_gang_fits_has_a_limit_while_it_does_not_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gang_reclaim, "_COST_WITHOUT_PAUSE_MAX", 5)
+    rig = Rig(TEAMS, node("n", cpu="4"), node("z", cpu="4"), *SMALL, *borrowers())
 
     rig.observe(*gang())
     rig.settle()

@@ -175,7 +175,7 @@ def test_a_pod_is_bound_while_members_with_volumes_take_back_quota() -> None:
 
 
 def test_the_second_search_pauses_too() -> None:
-    """The last members fit nowhere, and come first then."""
+    """The last members fit nowhere without the victims that count least, and come first then."""
     scheduler = cluster()
     large = [
         pod(f"own-{at}", namespace="c", cpu=f"450{at}m", labels={"group": "g"}, priority=-1)
@@ -186,11 +186,12 @@ def test_the_second_search_pauses_too() -> None:
     while decide_until_reclaim_pauses(scheduler, fits=0):
         pause = scheduler.scheduler._attempts._pause
         assert pause is not None
-        placed_counts.append(len(pause.search.fits))
+        if not pause.search.evicts:
+            placed_counts.append(len(pause.search.fits))
 
     assert placed_counts[3] == 3
     assert placed_counts[-1] == 0
-    assert not victims(scheduler)
+    assert len(finish(scheduler)) == 4, "it takes back where its members fit"
 
 
 def test_a_victim_that_is_gone_is_not_evicted() -> None:
@@ -233,6 +234,71 @@ def test_a_victim_that_may_not_be_evicted_any_more_is_replaced() -> None:
     assert len(finish(scheduler)) == 4
 
 
+# ── victims where the members fit ──────────────────────────────────────────────────────────────────────────────────
+
+
+def split_cluster(*, head_start: int = 1) -> Rig:
+    """The borrowers that count least are on nodes where no member fits."""
+    nodes = [node(f"n{at}", cpu="4") for at in range(6)]
+    small = [node(f"s{at}", cpu="1") for at in range(6)]
+    low = [placed(pod(f"low{at}", namespace="a", cpu="1"), f"s{at}") for at in range(6)]
+    of_a = [borrower(at, at % 6, priority=5) for at in range(5)]
+    of_b = [placed(pod(f"b{at}", namespace="b", cpu="2"), f"n{(5 + at) % 6}") for at in range(4)]
+    others = [placed(pod(f"other{at}", cpu="2", scheduler="plain"), f"n{at}") for at in range(3, 6)]
+    more = (*nodes, *small, *low, *of_a, *of_b, *others)
+    return checked(rig_with_pauses(*more, policies=POLICIES, head_start=head_start))
+
+
+def decide_until_it_evicts(scheduler: Rig, fits: int = 1) -> bool:
+    while decide_until_reclaim_pauses(scheduler, fits):
+        if scheduler.scheduler._attempts._pause.search.evicts:  # type: ignore[union-attr]
+            return True
+    return False
+
+
+def test_a_pod_is_bound_while_a_gang_looks_for_victims_where_it_fits() -> None:
+    scheduler = split_cluster()
+    scheduler.observe(*members(1900))
+    assert decide_until_it_evicts(scheduler)
+
+    scheduler.observe(node("free", cpu="1"), pod("p", cpu="100m", scheduler="plain"))
+    scheduler.settle()
+
+    kinds = [type(command) for command in scheduler.commands if isinstance(command, c.Bind | c.Evict)]
+    assert kinds[0] is c.Bind
+    assert c.Evict in kinds
+    assert len(finish(scheduler)) == 4
+
+
+def test_a_victim_where_a_member_fits_that_may_not_be_evicted_any_more_stays() -> None:
+    scheduler = split_cluster()
+    scheduler.observe(*members(1900))
+    assert decide_until_it_evicts(scheduler, 2)
+    pause = scheduler.scheduler._attempts._pause
+    assert pause is not None
+    uid = next(iter(pause.search.victims))
+    observed = scheduler.scheduler._core.cache.pods[uid]
+
+    scheduler.observe(replace(observed, pod=replace(observed.pod, labels={"kept": ""})))
+
+    assert len(finish(scheduler)) == 4
+    assert observed.pod.name not in victims(scheduler)
+
+
+def test_a_victim_where_a_member_fits_that_borrows_no_more_stays() -> None:
+    """Others of its entity have ended."""
+    scheduler = split_cluster()
+    scheduler.observe(*members(1900))
+    assert decide_until_it_evicts(scheduler, 2)
+
+    scheduler.handle(*[e.PodDeleted(PodUid(f"uid-a-low{at}")) for at in range(6)])
+
+    finish(scheduler)
+    assert len([name for name in victims(scheduler) if name.startswith("a")]) <= 1, (
+        "a borrows the cpu of one pod"
+    )
+
+
 # ── whatever happens in the pauses ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -272,14 +338,18 @@ def change(scheduler: Rig, random: Random, number: int) -> None:
             )
 
 
-def history(seed: int) -> int:
+def history(seed: int, make: Callable[..., Rig] = cluster) -> int:
     """Returns how many pauses there were. Afterwards the gang runs if it could on that cluster without changes."""
     random = Random(seed)
-    scheduler = cluster(head_start=random.choice([1, 10**9]))
+    scheduler = make(head_start=random.choice([1, 10**9]))
     with_volumes = random.random() < 0.3
     if with_volumes:
         add_volumes(scheduler)
-    scheduler.observe(*members(random.choice([700, 1000, 1400]), with_volumes=with_volumes))
+    scheduler.observe(
+        *members(
+            random.choice([700, 1000, 1400] if make is cluster else [1400, 1900]), with_volumes=with_volumes
+        )
+    )
     pauses = 0
     for number in range(30):
         if not decide_until_reclaim_pauses(scheduler, fits=0):
@@ -302,6 +372,10 @@ def history(seed: int) -> int:
 
 def test_whatever_happens_in_pauses_no_eviction_is_wrong_or_in_vain() -> None:
     assert sum(map(history, range(100))) > 200
+
+
+def test_whatever_happens_in_pauses_no_victim_where_members_fit_is_wrong_or_in_vain() -> None:
+    assert sum(history(seed, split_cluster) for seed in range(40)) > 80
 
 
 def _same_victims(*arguments: object, **more: object) -> Steps[object]:

@@ -102,11 +102,13 @@ class EvictingSearch:
         self.overlay = gang_overlay(self.core, self.gang, first_holds=self.first_holds)
         domain = self.domain if isinstance(self.domain, TopologyDomain) else None
         self.result = GangSearchResult(
-            domain=domain, wanted=wanted(self.gang), overlay=self.overlay, evicts=True
+            domain=domain,
+            wanted=wanted(self.gang),
+            overlay=self.overlay,
+            evicts=True,
+            reclaims=self.context.reclaims,
         )
-        self.usage = None
-        if not self.context.reclaims:
-            self.usage = present_quotas(self.core, self.gang, self.result)
+        self.usage = self._present_usage()
         self.budgets = BudgetsAfterEvictions(self.core.cache.budgets)
         self.candidates = MemberCandidates(self.core, self.gang, self.context)
 
@@ -176,6 +178,9 @@ class EvictingSearch:
                 failed.add(key)
                 remaining.append(pod)
         return remaining
+
+    def _present_usage(self) -> QuotaUsage | None:
+        return None if self.context.reclaims else present_quotas(self.core, self.gang, self.result)
 
     def _refusal(self, pod: PendingPod) -> QuotaRefusal | None:
         """Why the quotas do not admit the member beside the placements. No pod is evicted for such a member."""
@@ -283,7 +288,7 @@ class EvictingSearch:
             yield from self._follow_cluster()
         budgets = self.budgets = BudgetsAfterEvictions(core.cache.budgets)
         yield from visit_in_pieces(self.placements, lambda each: budgets.evict(each.candidate.victims), 5)
-        self.usage = present_quotas(core, self.gang, self.result)
+        self.usage = self._present_usage()
         self.candidates.forget()
         yield 1 + (len(self.placements) + len(self.result.victims)) // 10
 

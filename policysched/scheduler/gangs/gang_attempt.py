@@ -167,9 +167,9 @@ class GangAttempts:
                 self._preemption, self._pod_attempts, gang, search, keys, self._clock, pauses
             )
             now_ns = self._pauses.now_ns
-            if gang.search_progress.goes_on:
-                self._parking.go_on_later(gang, self.state.counted, now_ns)
-                return
+        if gang.search_progress.goes_on:
+            self._parking.go_on_later(gang, self.state.counted, now_ns)
+            return
         preemption = unless_cut_off(self._core, gang, preemption, now_ns)
         reclaims_none = search.admitted_count is not None and isinstance(preemption, NoPreemption)
         if preemption is None or reclaims_none:

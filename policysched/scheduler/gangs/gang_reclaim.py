@@ -1,7 +1,7 @@
 """Taking back quota for a gang: a node for each member on a cluster without the victims that the quotas need.
 
 victims by the quotas ──► nodes for the members (pauses) ── found ──► the same victims still? ──► evicted
-                               └── none ──► victims where the members fit (`_reclaim_by_node`, no pause)
+                               └── none ──► victims where the members fit (pauses) ── found ──► may they still go? ──► evicted
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -10,23 +10,26 @@ from functools import partial
 
 from policysched.cluster.devices.pod_claims import uses_devices
 from policysched.evaluate import OneNode
-from policysched.model.identifiers import NodeName, PodUid
+from policysched.model.identifiers import NodeName
 from policysched.model.pods import Pod
 from policysched.scheduler.attempt import PodAttempts
 from policysched.scheduler.attempt_result import AttemptSuccess
 from policysched.scheduler.core import SchedulerCore
-from policysched.scheduler.gangs.backtracking import BacktrackLimit
 from policysched.scheduler.gangs.gang_overlay import add_member, gang_overlay, nodes_of
 from policysched.scheduler.gangs.gang_preemption import find_gang_placement
-from policysched.scheduler.gangs.gang_search_result import GangSearchResult, SearchPauses
+from policysched.scheduler.gangs.gang_search_result import (
+    NEXT_ROUND_NS,
+    GangSearchResult,
+    SearchPauses,
+)
 from policysched.scheduler.gangs.member_classes import MemberKeys
 from policysched.scheduler.gangs.member_order import members_in_attempt_order
 from policysched.scheduler.layer_rules import lower_rules
 from policysched.scheduler.preemption.default_preemption import DefaultPreemption
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
-from policysched.scheduler.preemption.gang_placement import GangPlacement
+from policysched.scheduler.preemption.gang_placement import GangPlacement, NoGangPlacement
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.quota_preemption import FoundNodes, QuotaPreemption
+from policysched.scheduler.preemption.quota_preemption import FoundNodes, FoundVictims, QuotaPreemption
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.search_progress import SearchProgress
@@ -34,8 +37,10 @@ from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage
 from policysched.scheduler.steps import Steps, evaluation_cost, visit_in_pieces
 
-_RECLAIM_PIECES_MAX = 4
-"""About 0.2 s, for which others wait."""
+_COST_WITHOUT_PAUSE_MAX = 20_000
+"""0.2 s, for which others wait."""
+_COST_BEFORE_LAST_SEARCH_MAX = 500_000
+"""5 s, after which no search follows for others in the place of victims that are more than is borrowed."""
 
 SearchNodes = Callable[[QueuedGang, Sequence[Pod], QuotaUsage], Steps[GangSearchResult]]
 EquivalenceKeys = Callable[[QueuedGang], Steps[MemberKeys]]
@@ -61,18 +66,16 @@ class GangReclaim:
             count_before = pauses.count
             result = yield from search_nodes(gang, victims, usage)
             failures = [*result.failures.values(), *result.other_domain_failures]
-            return FoundNodes(result.fits, failures, pauses.now_ns, was_paused=pauses.count > count_before)
-
-        def clock() -> int:
-            return pauses.now_ns
+            return FoundNodes(result.fits, failures, was_paused=pauses.count > count_before)
 
         members = members_in_attempt_order(core, gang)[: gang.evicting_count]
         by_node = partial(
-            _reclaim_by_node, core, self._preemption, self._attempts, gang, clock, equivalence_keys
+            _reclaim_by_node, core, self._preemption, self._attempts, gang, pauses, equivalence_keys
         )
         lacking_room = partial(_nodes_lacking_room, core, self._attempts, gang)
         reclaim = self._quota_preemption.reclaim_for_gang
-        return (yield from reclaim(gang, refusal, members, find_nodes, lacking_room, by_node, pauses.now_ns))
+        clock = partial(getattr, pauses, "now_ns")
+        return (yield from reclaim(gang, refusal, members, find_nodes, lacking_room, by_node, clock))
 
 
 def _nodes_lacking_room(
@@ -112,35 +115,48 @@ def _reclaim_by_node(
     preemption: DefaultPreemption,
     attempts: PodAttempts,
     gang: QueuedGang,
-    clock: Callable[[], int],
+    pauses: SearchPauses,
     equivalence_keys: Callable[[QueuedGang], Steps[MemberKeys]],
     rights: EvictionRights,
     may_evict: Callable[[Pod], bool],
     beyond: Callable[[Collection[Pod]], Collection[Pod]],
-) -> Steps[GangPlacement | None]:
+) -> Steps[FoundVictims]:
     """Nodes where the members fit without pods that borrow and `may_evict`, as in preemption; again without those that are `beyond`
-    what is borrowed. It does not pause, so it has a limit."""
-    limit, now_ns = BacktrackLimit(0), clock()
+    what is borrowed. Where it does not pause (members with volumes or devices, backtracking), it has a limit."""
+    count_before, was_beyond, cost = pauses.count, gang.search_progress.beyond, 0
     context = preemption.gang_context(
         gang,
         (yield from equivalence_keys(gang)),
-        lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, now_ns, nodes, diagnosed=False),
-        lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, now_ns),
+        lambda pod, overlay, nodes: attempts.evaluate(pod, overlay, pauses.now_ns, nodes, diagnosed=False),
+        lambda pod, node, overlay: attempts.add_to_overlay(pod, node, overlay, pauses.now_ns),
         lambda _: rights,
-        lambda victim: not may_evict(victim),
+        lambda victim: victim.uid in gang.search_progress.beyond or not may_evict(victim),
     )
     context = replace(context, reclaims=True)
-    spared = set[PodUid]()
 
-    def search() -> Steps[GangPlacement | None]:
-        while True:
-            gang.search_progress = SearchProgress(spared_victims=set(spared))
-            outcome = yield from find_gang_placement(core, gang, context, now_ns)
+    def search() -> Steps[GangPlacement | NoGangPlacement | None]:
+        nonlocal cost
+        while cost <= _COST_BEFORE_LAST_SEARCH_MAX:
+            beyond_before = gang.search_progress.beyond
+            outcome = yield from find_gang_placement(core, gang, context, pauses.now_ns, pauses=pauses)
             excess = beyond(outcome.victims) if isinstance(outcome, GangPlacement) else ()
+            if isinstance(outcome, NoGangPlacement) and was_beyond and not outcome.waits:
+                return replace(outcome, retry_ns=pauses.now_ns + NEXT_ROUND_NS)  # more may be borrowed since
             if not excess:
-                return outcome if isinstance(outcome, GangPlacement) else None
-            spared.update(victim.uid for victim in excess)
+                return outcome
+            gang.search_progress.beyond = beyond_before.union(victim.uid for victim in excess)
+        return None
 
-    placement = yield from limit.at_most(_RECLAIM_PIECES_MAX * core.limits.gang_piece_cost_max, search())
-    gang.search_progress = SearchProgress()
-    return placement
+    steps, cost_without_pause = search(), 0
+    while True:
+        try:
+            step_cost = next(steps)
+        except StopIteration as end:
+            return FoundVictims(end.value, was_paused=pauses.count > count_before)
+        cost += step_cost
+        cost_without_pause = 0 if pauses.search is not None else cost_without_pause + step_cost
+        if cost_without_pause > _COST_WITHOUT_PAUSE_MAX:
+            steps.close()
+            gang.search_progress = SearchProgress()
+            return FoundVictims(None, was_paused=True)
+        yield step_cost

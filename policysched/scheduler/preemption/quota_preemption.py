@@ -16,18 +16,23 @@ from policysched.scheduler.attempt_result import PLACED_POD_EVENTS, AttemptFailu
 from policysched.scheduler.core import SchedulerCore
 from policysched.scheduler.preemption.default_preemption import GOES_ON_NS, DefaultPreemption
 from policysched.scheduler.preemption.eviction_rights import EvictionRights
-from policysched.scheduler.preemption.gang_placement import GangPlacement, MemberPlacement
+from policysched.scheduler.preemption.gang_placement import (
+    GangPlacement,
+    MemberPlacement,
+    NoGangPlacement,
+)
 from policysched.scheduler.preemption.nominations import (
     competing_nominations,
     nominated_overlay,
     pods_judged_together,
 )
 from policysched.scheduler.preemption.preemption_result import NoPreemption, PreemptionStarted
-from policysched.scheduler.preemption.quota_reclaim import ReclaimSearch
+from policysched.scheduler.preemption.quota_reclaim import Blocked, ReclaimSearch
 from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Candidate, PreemptionInputs
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.refused_binds import gang_evicts_after_ns
+from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage, summed
 from policysched.scheduler.steps import Steps
@@ -40,7 +45,13 @@ class FoundNodes(NamedTuple):
 
     fits: Fits
     failures: Collection[AttemptFailure]
-    now_ns: int
+    was_paused: bool
+
+
+class FoundVictims(NamedTuple):
+    """The victims where the members fit, or why there are none. `was_paused`: as of `FoundNodes`."""
+
+    outcome: GangPlacement | NoGangPlacement | None
     was_paused: bool
 
 
@@ -49,7 +60,7 @@ NodesLackingRoom = Callable[[Fits, Sequence[Pod], Collection[Pod], int], Steps[s
 """Where members that fit without the victims do not fit if some of these stay."""
 ReclaimByNode = Callable[
     [EvictionRights, Callable[[Pod], bool], Callable[[Collection[Pod]], Collection[Pod]]],
-    Steps[GangPlacement | None],
+    Steps[FoundVictims],
 ]
 """Nodes for the members without pods that may be evicted there: by themselves, and without those that are too many together."""
 EvaluateOnOverlay = Callable[[PendingPod, Overlay], AttemptSuccess | AttemptFailure]
@@ -109,12 +120,12 @@ class QuotaPreemption:
         find_nodes: FindNodes,
         nodes_lacking_room: NodesLackingRoom,
         reclaim_by_node: ReclaimByNode,
-        now_ns: int,
+        clock: Callable[[], int],
     ) -> Steps[PreemptionStarted | NoPreemption]:
         """Reclaim for the members that are needed. `find_nodes` finds their nodes on a cluster without the victims; if there are
-        none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already. `find_nodes` may
-        pause: then victims are chosen again, and the gang is attempted again if these leave the members too little room."""
-        core, search, failures = self._core, None, None
+        none, `reclaim_by_node` finds victims where they fit. Started as well if the victims terminate already. Both may
+        pause: then the quotas are asked again, and the gang is attempted again if the members have too little room by now."""
+        core, search, failures, now_ns = self._core, None, None, clock()
         for borrowed_inside in _rounds(refusal):
             search = self._search(members[0], refusal, self._usage(gang), now_ns, borrowed_inside, gang)
             if search is None:
@@ -127,8 +138,8 @@ class QuotaPreemption:
             if not victims:
                 return PreemptionStarted()
             found = yield from find_nodes(victims, search.usage)
-            failures, now_ns = found.failures, found.now_ns
-            placement: GangPlacement | None = None
+            failures, now_ns = found.failures, clock()
+            placement: GangPlacement | NoPreemption | None = None
             if len(found.fits) >= gang.evicting_count:
                 fits = found.fits[: gang.evicting_count]
                 if found.was_paused:
@@ -149,8 +160,11 @@ class QuotaPreemption:
                 return self._again_soon(gang, search, now_ns)
             elif any(failure.node_count for failure in failures):
                 placement = yield from self._placement_by_node(
-                    gang, refusal, members, search, reclaim_by_node, now_ns
+                    gang, refusal, members, search, reclaim_by_node, clock
                 )
+                now_ns = clock()
+            if isinstance(placement, NoPreemption):
+                return placement
             if placement is not None:
                 yield from self._preemption.evict_for_gang(gang, placement, now_ns)
                 return PreemptionStarted()
@@ -206,29 +220,51 @@ class QuotaPreemption:
         members: Sequence[PendingPod],
         earlier: ReclaimSearch,
         reclaim_by_node: ReclaimByNode,
-        now_ns: int,
-    ) -> Steps[GangPlacement | None]:
-        """As `_candidate_on_one_node`, for members that may be on many nodes."""
+        clock: Callable[[], int],
+    ) -> Steps[GangPlacement | NoPreemption | None]:
+        """As `_candidate_on_one_node`, for members that may be on many nodes. What held before a pause is asked again at the end."""
         core, usage = self._core, self._usage(gang)
-        search = self._search(members[0], refusal, usage, now_ns, earlier.borrowed_inside, gang)
+        search = self._search(members[0], refusal, usage, clock(), earlier.borrowed_inside, gang)
         assert search is not None, f"{gang} may evict no pod"
         together = summed(core.quotas.charge_of(pod.pod) for pod in members)
         blocked = [(charge, block) for charge in together for block in usage.blocks(charge)]
-        placement = yield from reclaim_by_node(
-            search.rights,
-            lambda victim: search.may_evict(victim) and search.borrows(blocked, victim),
-            partial(search.beyond, blocked),
+        found = yield from reclaim_by_node(
+            search.rights, partial(_may_go, search, blocked), partial(search.beyond, blocked)
         )
-        if placement is None:
-            return None
+        placement = found.outcome
+        if not isinstance(placement, GangPlacement):
+            if placement is None or placement.retry_ns is None:
+                return None
+            if gang.search_progress.goes_on and not earlier.borrowed_inside:
+                gang.search_progress = (
+                    SearchProgress()
+                )  # the next attempt begins with what is borrowed inside
+                return self._again_soon(gang, search, clock())
+            return replace(self._not_now(gang, search, clock()), valid_until_ns=placement.retry_ns)
         kept = placement.victims
-        search.take(kept)
         charges = [core.quotas.charge_of(member.pod.pod) for member in placement.members]
-        victims = yield from search.find(charges, kept)
-        if victims is None or search.beyond(blocked, victims):
-            return None
+        failed: NoPreemption | None = None
+        if found.was_paused:
+            failed, usage = self._again_soon(gang, search, clock()), self._usage(gang)
+            last = self._search(members[0], refusal, usage, clock(), earlier.borrowed_inside, gang)
+            blocked = [(charge, block) for charge in summed(charges) for block in usage.blocks(charge)]
+            if last is None or not (yield from self._may_still_go(last, blocked, kept)):
+                return failed
+            search = last
+        search.take(kept)
+        victims = yield from self._victims(search, charges, clock(), kept)
+        if not victims or search.beyond(blocked, victims):
+            return failed
         taken = {victim.uid for victim in kept}
         return _with_victims(placement.members, [victim for victim in victims if victim.uid not in taken])
+
+    def _may_still_go(self, search: ReclaimSearch, blocked: Blocked, victims: Collection[Pod]) -> Steps[bool]:
+        for victim in victims:
+            yield from search.rights.ask((victim,))
+            if not _may_go(search, blocked, victim):
+                return False
+            yield 1
+        return not search.beyond(blocked, victims)
 
     def _usage(self, gang: QueuedGang) -> QuotaUsage:
         usage = self._core.quotas.trial(gang.representative_pod, excluding=gang.pending_members)
@@ -366,7 +402,7 @@ class QuotaPreemption:
         )
         chosen, _ = yield from self._preemption.choose(
             dry_run,
-            lambda victim: search.may_evict(victim) and search.borrows(blocked, victim),
+            partial(_may_go, search, blocked),
             cluster,
             partial(search.beyond, blocked),
             search.rights,
@@ -393,6 +429,10 @@ def _rounds(refusal: QuotaRefusal) -> tuple[bool, ...]:
     """Whether to search `borrowed_inside`. The next round is for when one finds nothing: what is borrowed inside of an entity may be
     protected, or on other nodes."""
     return (True, False) if refusal.account.limits.are_nested else (True,)
+
+
+def _may_go(search: ReclaimSearch, blocked: Blocked, victim: Pod) -> bool:
+    return search.may_evict(victim) and search.borrows(blocked, victim)
 
 
 def _with_victims(members: Sequence[MemberPlacement], victims: Sequence[Pod]) -> GangPlacement:
