@@ -65,9 +65,8 @@ class DecisionTime:
         self._paid_ns: dict[str, int] = {}  # the last one charged last
         self._slice_was_last = set[str]()
         self._trusted_failed_ns = 0  # what failed attempts ahead of those in doubt took
-        self._placed: dict[
-            str, int
-        ] = {}  # that, when a pod of the namespace got a node last; the last one last
+        # `_trusted_failed_ns` when a pod of the namespace got a node last; the last one last.
+        self._placed: dict[str, int] = {}
         self.namespace_trusted: list[Callable[[str], None]] = []
         self._all_paid_ns = 0
         self._last_paid_ns = 0  # of all accounts

@@ -148,6 +148,10 @@ class QuotaAccounts:
 
     def pod_changed(self, before: Pod, after: Pod) -> None:
         """It is charged as before if its readiness alone changed, and otherwise where it was until `recharge` if that takes long."""
+        if before.scheduler != after.scheduler:  # the API server allows no such change
+            self.pod_removed(before)
+            self.pod_placed(after)
+            return
         is_charged_alike = differ_in_readiness_alone(before, after)
         if not is_charged_alike:
             self._count_move(after)
