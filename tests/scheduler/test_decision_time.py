@@ -243,6 +243,37 @@ def test_thousands_of_new_namespaces_share_a_queue() -> None:
     assert made["test"] <= 2
 
 
+def test_namespaces_with_pods_of_several_priorities_share_queues_too() -> None:
+    """Each had one of its own: each decision of others looked at all of them, 8 ms for 2,000."""
+    time = DecisionTime(SchedulerLimits())
+    queues = ActiveQueues(lambda _: SortKeyQueue(), frozenset(), time)
+    time.charge_failed_attempt("tenant", SECOND_NS)
+    priorities = [0, 5, 0, 9]
+    entries = [
+        PendingPod(pending(replace(large, priority=priorities[number % 4])), queued_ns=number)
+        for number, large in enumerate(pod for index in range(500) for pod in too_large(4, f"t{index}"))
+    ]
+    first = PendingPod(pending(friend()), queued_ns=3_000)
+    time.note_placed(first.namespace)
+    for number, entry in enumerate([*entries, first]):
+        entry.order_key = (number,)
+        queues.put(entry)
+    assert queues.heads() == {"test": first}
+
+    with patch.object(SortKeyQueue, "precedes", autospec=True, side_effect=SortKeyQueue.precedes) as asked:
+        assert queues.first_before(first) is None
+        assert queues.pop() is first
+        assert asked.call_count < 10
+
+    popped = [entry for entry in iter(queues.pop, None) if isinstance(entry, PendingPod)]
+    assert [*map(popped.index, entries[:4])] == sorted(map(popped.index, entries[:4])), "as in its namespace"
+    assert [entry.priority for entry in popped[:1_000]].count(0) == 500, (
+        "a 5 comes before the next 0 of others"
+    )
+    assert not queues.check()
+    assert len(popped) == len(entries)
+
+
 def test_thousands_of_overdrawn_namespaces_are_looked_at_once() -> None:
     """Each decision of others looked at each of them several times."""
     time = DecisionTime(SchedulerLimits())

@@ -4,8 +4,9 @@
     shared           of namespaces that are overdrawn only because the failed attempts of all take too much: one queue for
                      each priority. There may be thousands of such namespaces, and no decision looks at all of them
 
-All entries of a namespace are in one queue, so they keep their order. Those of a shared queue have one priority, so its first entry
-tells whether somebody waits for it. A namespace with several priorities has a queue of its own.
+The entries of a namespace keep their order. Those of a shared queue have one priority, so its first entry tells whether somebody
+waits for it. Of a namespace with entries of several priorities only the first one is in a shared queue, and the next one follows it.
+If the order changes by itself (`FairShareQueue`), such a namespace has a queue of its own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from math import inf
 from policysched.scheduler.queue.decision_time import DecisionTime
 from policysched.scheduler.queue.entries import QueueEntry
 from policysched.scheduler.queue.movable_heap import MovableHeap, earlier_ns
-from policysched.scheduler.queue.ordered_queue import OrderedQueue
+from policysched.scheduler.queue.ordered_queue import OrderedQueue, SortKeyQueue
 
 FEW_ENTRIES = 16
 """Entries of a namespace that leave its own queue together once it has paid."""
@@ -31,7 +32,8 @@ class DeferredEntries:
         self._time = decision_time
         self.queues: dict[QueueName, OrderedQueue] = {}
         self._newest: dict[int, MovableHeap[QueueEntry]] = {}  # of each shared queue, that queued last first
-        self._sharing: dict[str, dict[QueueEntry, None]] = {}  # by namespace
+        self._sharing: dict[str, dict[QueueEntry, None]] = {}  # by namespace: what is in the shared queue
+        self._mixed: dict[str, OrderedQueue] = {}  # all entries of those that share with several priorities
         self._priority_of: dict[str, int] = {}  # of the namespaces that share
         self.priority_max: float = -inf
         self.overdrawn_until_ns: float = inf
@@ -42,6 +44,8 @@ class DeferredEntries:
     def __iter__(self) -> Iterator[QueueEntry]:
         for entries in self.queues.values():
             yield from entries
+        for namespace, entries in self._mixed.items():
+            yield from (entry for entry in entries if entry not in self._sharing[namespace])
 
     def queue_with(self, namespace: str) -> OrderedQueue | None:
         """The queue that has the entries of the namespace; None: they are not deferred."""
@@ -54,10 +58,12 @@ class DeferredEntries:
         """All entries that these namespaces have in this policy."""
         shared: dict[int, list[QueueEntry]] = {}
         for namespace, entries in by_namespace.items():
-            priority = entries[0].priority
-            if self._time.owes(namespace) or any(entry.priority != priority for entry in entries):
+            priority, owes = entries[0].priority, self._time.owes(namespace)
+            if owes or any(entry.priority != priority for entry in entries):
                 own = self.queues[namespace] = self._new_queue()
                 own.fill((entry, entry.sort_key) for entry in entries)
+                if not owes:
+                    self._share_first(namespace)
             else:
                 self._priority_of[namespace], self._sharing[namespace] = priority, dict.fromkeys(entries)
                 shared.setdefault(priority, []).extend(entries)
@@ -73,15 +79,28 @@ class DeferredEntries:
 
     def put(self, entry: QueueEntry) -> None:
         """Of a namespace that is deferred: add an entry, or give it its new key."""
-        if self._priority_of.get(entry.namespace) == entry.priority:
+        namespace = entry.namespace
+        shares = self.shares(namespace)
+        if self._priority_of.get(namespace) == entry.priority and namespace not in self._mixed:
             self._put_shared(entry)
         else:
-            own = self.own_queue(entry.namespace)
+            own = self.own_queue(namespace)
             assert own is not None, f"{entry} is of no deferred namespace"
             own.put(entry, entry.sort_key)
-        self._note(entry.namespace, (entry,))
+            if shares:
+                self._share_first(namespace)
+        self._note(namespace, (entry,))
 
     def discard(self, entry: QueueEntry) -> None:
+        if entry.namespace in self._mixed:
+            own = self.own_queue(entry.namespace)
+            assert own is not None, f"{entry} is of no deferred namespace"
+            own.discard(entry)
+            if own:
+                self._share_first(entry.namespace)
+            else:
+                del self.queues[entry.namespace]
+            return
         name = self._priority_of.get(entry.namespace, entry.namespace)
         entries = self.queues[name]
         entries.discard(entry)
@@ -106,9 +125,22 @@ class DeferredEntries:
                 shared.discard(entry)
                 self._newest[self._priority_of[namespace]].discard(entry)
             self._shares_no_more(namespace)
-            own = self.queues[namespace] = self._new_queue()
-            own.fill((entry, entry.sort_key) for entry in entries)
+            own = self._mixed.pop(namespace, None)
+            if own is None:
+                own = self._new_queue()
+                own.fill((entry, entry.sort_key) for entry in entries)
+            self.queues[namespace] = own
         return self.queues.get(namespace)
+
+    def _share_first(self, namespace: str) -> None:
+        """Of a namespace with a queue of its own, unless the first entry can become another one by itself."""
+        own = self.queues[namespace]
+        first = own.first()
+        if first is None or not isinstance(own, SortKeyQueue):
+            return
+        self._mixed[namespace] = self.queues.pop(namespace)
+        self._priority_of[namespace], self._sharing[namespace] = first.priority, {}
+        self._put_shared(first)
 
     def newest_of(self, name: QueueName) -> QueueEntry | None:
         """Of a shared queue: the first entry of the namespace with the entry that queued last."""
@@ -194,6 +226,11 @@ class DeferredEntries:
             f"{entry} has a higher priority than any that is deferred"
             for entry in self
             if entry.priority > self.priority_max
+        ]
+        problems += [
+            f"the first entry of {namespace} does not stand for it"
+            for namespace, entries in self._mixed.items()
+            if entries.first() not in self._sharing[namespace]
         ]
         sharing = [entry for members in self._sharing.values() for entry in members]
         shared = [
