@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,8 @@ from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.steps import Steps
 from tests.builders import node, placed, pod
 from tests.scheduler.rig import FIT, Rig
+from tests.scheduler.test_claims_of_owners import member as team_member
+from tests.scheduler.test_claims_of_owners import nested
 from tests.scheduler.test_pauses import rig as rig_with_pauses
 from tests.scheduler.test_quota_preemption import carry_out_evictions, victims
 from tests.volumes import claim, storage_class, using, volume
@@ -297,6 +300,30 @@ def test_a_victim_where_a_member_fits_that_borrows_no_more_stays() -> None:
     assert len([name for name in victims(scheduler) if name.startswith("a")]) <= 1, (
         "a borrows the cpu of one pod"
     )
+
+
+def test_others_that_always_wait_do_not_keep_a_gang_from_what_is_borrowed_outside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is borrowed inside of the other organisation is on a node where no member fits."""
+    text = nested(6, 6, '"b" in "x" { cpu = 6 borrow any }', '"c" in "y" { cpu = 6 }')
+    scheduler = rig_with_pauses(
+        *[node(f"n{at}", cpu="1500m", labels={"node": "n"}) for at in range(4)],
+        node("m", cpu="6"),
+        *[team_member(f"inside{at}", "y", "d", cpu="1500m", on="m") for at in range(4)],
+        *[team_member(f"outside{at}", "y", "c", cpu="1500m", on=f"n{at}", priority=9) for at in range(4)],
+        policies={"test.policy": text.replace("min = 2", "min = 4")},
+        head_start=1,
+    )
+    monkeypatch.setattr(type(scheduler.scheduler.core.queue), "has_active", property(lambda _: True))
+
+    more: dict[str, Any] = {"node_selector": {"node": "n"}, "labels": {"group": "g"}}
+    scheduler.observe(*[team_member(f"own{at}", "x", "b", cpu=f"{1496 + at}m", **more) for at in range(4)])
+    for _ in range(10):
+        scheduler.settle()
+        scheduler.pass_time(10)
+
+    assert victims(scheduler) == [f"outside{at}" for at in range(4)]
 
 
 # ── whatever happens in the pauses ─────────────────────────────────────────────────────────────────────────────────

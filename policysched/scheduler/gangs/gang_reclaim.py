@@ -75,7 +75,9 @@ class GangReclaim:
         lacking_room = partial(_nodes_lacking_room, core, self._attempts, gang)
         reclaim = self._quota_preemption.reclaim_for_gang
         clock = partial(getattr, pauses, "now_ns")
-        return (yield from reclaim(gang, refusal, members, find_nodes, lacking_room, by_node, clock))
+        preemption = yield from reclaim(gang, refusal, members, find_nodes, lacking_room, by_node, clock)
+        gang.search_progress.inside_ended &= gang.search_progress.goes_on
+        return preemption
 
 
 def _nodes_lacking_room(

@@ -32,7 +32,6 @@ from policysched.scheduler.preemption.victim_selection import NOT_STARTED_NS, Ca
 from policysched.scheduler.queue.entries import PendingPod
 from policysched.scheduler.queue.gang_registry import QueuedGang
 from policysched.scheduler.queue.refused_binds import gang_evicts_after_ns
-from policysched.scheduler.queue.search_progress import SearchProgress
 from policysched.scheduler.quotas.quota_accounts import QuotaRefusal
 from policysched.scheduler.quotas.quota_usage import QuotaUsage, summed
 from policysched.scheduler.steps import Steps
@@ -158,7 +157,9 @@ class QuotaPreemption:
                 )
             elif any(gang.pending_members.get(pod.uid) is not pod for pod in members):
                 return self._again_soon(gang, search, now_ns)
-            elif any(failure.node_count for failure in failures):
+            elif any(failure.node_count for failure in failures) and not (
+                borrowed_inside and gang.search_progress.inside_ended
+            ):
                 placement = yield from self._placement_by_node(
                     gang, refusal, members, search, reclaim_by_node, clock
                 )
@@ -235,11 +236,7 @@ class QuotaPreemption:
         if not isinstance(placement, GangPlacement):
             if placement is None or placement.retry_ns is None:
                 return None
-            if gang.search_progress.goes_on and not earlier.borrowed_inside:
-                gang.search_progress = (
-                    SearchProgress()
-                )  # the next attempt begins with what is borrowed inside
-                return self._again_soon(gang, search, clock())
+            gang.search_progress.inside_ended = not earlier.borrowed_inside
             return replace(self._not_now(gang, search, clock()), valid_until_ns=placement.retry_ns)
         kept = placement.victims
         charges = [core.quotas.charge_of(member.pod.pod) for member in placement.members]

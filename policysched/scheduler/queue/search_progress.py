@@ -31,13 +31,14 @@ class KeptPlacement:
 @dataclass(slots=True)
 class SearchProgress:
     """`spared_victims`: in a row of attempts that ended in doubts about them; `beyond`: where these take back quota, victims that were
-    more than is borrowed. `kept`: of the last search. `scope`: its
-    domain, the namespace as it was, and the order of the members. `has_fitting`: all that fit without evictions are among them, or were.
-    `failed_domains`: have no placement. `goes_on`: the search ended for others that wait. `placed_anew`: members whose victims
-    violated more budgets than when they were chosen."""
+    more than is borrowed. `inside_ended`: the search among what is borrowed inside of entities is over, and this is the next one.
+    `kept`: of the last search. `scope`: its domain, the namespace as it was, and the order of the members. `has_fitting`: all that fit
+    without evictions are among them, or were. `failed_domains`: have no placement. `goes_on`: the search ended for others that wait.
+    `placed_anew`: members whose victims violated more budgets than when they were chosen."""
 
     spared_victims: set[PodUid] = field(default_factory=set)
     beyond: frozenset[PodUid] = frozenset()
+    inside_ended: bool = False
     scope: tuple[object, ...] = ()
     has_fitting: bool = False
     kept: list[KeptPlacement] = field(default_factory=list)
