@@ -326,6 +326,37 @@ def test_others_that_always_wait_do_not_keep_a_gang_from_what_is_borrowed_outsid
     assert victims(scheduler) == [f"outside{at}" for at in range(4)]
 
 
+def test_others_that_always_wait_do_not_keep_a_gang_from_what_is_borrowed_outside_in_its_rack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The search inside takes several attempts, and finds room for half of the members in each rack."""
+    text = nested(6, 6, '"b" in "x" { cpu = 6 borrow any }', '"c" in "y" { cpu = 6 }')
+    racks = [(rack, at) for rack in "ab" for at in range(4)]
+    scheduler = rig_with_pauses(
+        *[node(f"{rack}{at}", cpu="1500m", labels={"node": "n", "rack": rack}) for rack, at in racks],
+        node("m", cpu="6"),
+        *[team_member(f"inside{at}", "y", "d", cpu="1500m", on="m") for at in range(2)],
+        *[
+            team_member(f"d-{rack}{at}", "y", "d", cpu="1500m", on=f"{rack}{at}")
+            for rack, at in racks
+            if at < 2
+        ],
+        *[team_member(f"own-a{at}", "x", "b", cpu="10m", on=f"a{at}") for at in (2, 3)],
+        *[team_member(f"outside-b{at}", "y", "c", cpu="1500m", on=f"b{at}", priority=9) for at in (2, 3)],
+        policies={"test.policy": text.replace("min = 2", 'min = 4 topology = "rack"')},
+        head_start=1,
+    )
+    monkeypatch.setattr(type(scheduler.scheduler.core.queue), "has_active", property(lambda _: True))
+
+    more: dict[str, Any] = {"node_selector": {"node": "n"}, "labels": {"group": "g"}}
+    scheduler.observe(*[team_member(f"own{at}", "x", "b", cpu=f"{1490 + at}m", **more) for at in range(4)])
+    for _ in range(30):
+        scheduler.settle()
+        scheduler.pass_time(10)
+
+    assert victims(scheduler) == ["d-b0", "d-b1", "outside-b2", "outside-b3"]
+
+
 # ── whatever happens in the pauses ─────────────────────────────────────────────────────────────────────────────────
 
 

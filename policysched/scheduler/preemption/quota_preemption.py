@@ -234,8 +234,9 @@ class QuotaPreemption:
         )
         placement = found.outcome
         if not isinstance(placement, GangPlacement):
-            if placement is None or placement.retry_ns is None:
-                return None
+            is_last, is_over = earlier.borrowed_inside == _rounds(refusal)[-1], not gang.search_progress.scope
+            if placement is None or placement.retry_ns is None or (is_over and not is_last):
+                return None  # after several attempts, too: the next round asks about all again
             gang.search_progress.inside_ended = not earlier.borrowed_inside
             return replace(self._not_now(gang, search, clock()), valid_until_ns=placement.retry_ns)
         kept = placement.victims
