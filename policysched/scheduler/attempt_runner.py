@@ -75,9 +75,8 @@ class AttemptRunner:
         self._gang_attempts = gang_attempts
         self._attempt: Attempt | None = None
         self._pause: Pause | None = None
-        self._interrupted: list[
-            InterruptedAttempt
-        ] = []  # the last one by `_attempt`, and each other by the next one
+        # The last one by `_attempt`, and each other by the next one.
+        self._interrupted: list[InterruptedAttempt] = []
         self._failed_beside: FailedBeside = []
         self._searching: dict[QueueEntry, Attempt] = {}
         self._last_run: Attempt | None = None

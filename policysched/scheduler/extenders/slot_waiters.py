@@ -2,7 +2,7 @@
 
 The highest priority comes first, as in the queue, then a namespace that is not overdrawn. Namespaces take turns by the time that
 their calls took (start-time fair queueing): an answer takes up to seconds, so that the pods of one namespace would hold up all
-others. In a namespace who was queued first is first.
+others. Within a namespace, the pod that was queued first comes first.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from policysched.scheduler.queue.movable_heap import MovableHeap
 Names = tuple[str, ...]
 _Group = tuple[str, Names]
 """A namespace, and the extenders of which one had no free slot."""
-
 
 _NAMESPACES_KEPT = 1_000
 

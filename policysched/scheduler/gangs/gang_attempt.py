@@ -373,12 +373,7 @@ class GangAttempts:
         removed: Sequence[Pod],
         usage: QuotaUsage | None,
     ) -> Steps[GangSearchResult]:
-        search, keys = (
-            self._new_result(gang, domain, removed, usage),
-            (yield from self._equivalence_keys(gang)),
-        )
-        return (
-            yield from DomainSearch(
-                self._core, self._pod_attempts, gang, keys, search, usage, self._pauses
-            ).run()
-        )
+        result = self._new_result(gang, domain, removed, usage)
+        keys = yield from self._equivalence_keys(gang)
+        search = DomainSearch(self._core, self._pod_attempts, gang, keys, result, usage, self._pauses)
+        return (yield from search.run())

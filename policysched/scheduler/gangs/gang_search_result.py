@@ -35,9 +35,8 @@ class GangSearchResult:
 
     fits: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     failures: dict[Hashable, AttemptFailure] = field(default_factory=dict)
-    lost: list[tuple[PendingPod, AttemptSuccess]] = field(
-        default_factory=list
-    )  # in a pause: to be placed anew
+    # Members that lost their nodes in a pause: to be placed anew.
+    lost: list[tuple[PendingPod, AttemptSuccess]] = field(default_factory=list)
     domain: TopologyDomain | None = None  # the topology domain that was searched
     refusal: QuotaRefusal | None = None  # the first one of a member by a quota
     refused_at: set[QuotaNode] = field(default_factory=set)  # by whichever quotas members were refused
